@@ -44,7 +44,7 @@ class TreeKind(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """The settings of the kernels."""
+    """The settings of a search, and the form of its states, as compiled code reads them."""
 
     exploration: float = 1.0  # factor of the exploration term
     value_scale: float = 1.0  # further factor of it: a number, `SCALE_BY_TREE` or `SCALE_BY_NODE`
@@ -63,8 +63,19 @@ class Rules(NamedTuple):
     proves: bool = False  # whether exactly known values are passed up
     # the lowest and the highest return that is possible
     value_bounds: tuple[float, float] = (-math.inf, math.inf)
-    rolls_out: bool = False  # whether new nodes are evaluated by a rollout
     seed: int = 0  # fixes the choice among ties and among outcomes, in [0, 2**62)
+    num_simulations: int = -1  # at most; -1: no limit
+    max_env_steps: int = -1  # environment steps; -1: no limit
+    rollout_steps: int = 0  # H of the rollouts from new nodes; 0: none
+    # whether the values of leaves are requested: with rollouts, and for an open loop with a function of the
+    # user
+    asks_leaves: bool = False
+    discount: float = 1.0  # factor per environment step
+    state_bytes: int = 0  # S; 0 if states are objects, which compiled code does not see
+    action_bytes: int = 0  # bytes of one action; 0 if every node has its own
+    player_at: int = -1  # index of the byte of a state that holds the player to move; -1: there is one player
+    # index of the first of the A bytes of a state that hold the legal actions; -1: there are none
+    mask_at: int = -1
 
 
 # indices of `TreeArrays.counters`

@@ -505,7 +505,7 @@ def expand(
             is_ended = ended[row] and rules.chance != OPEN_LOOP
             record = tree_nodes[child]
             record.ended = is_ended
-            record.pending = rules.rolls_out and not is_ended
+            record.pending = rules.rollout_steps > 0 and not is_ended
             record.proven = False
             record.players = 0
             record.parents = node

@@ -8,30 +8,43 @@ Letters: B rows, K simulations in flight.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Generator, Hashable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
+from planvec.kernels import bytes_of
 from planvec.planners.mcts.adaptation import Choice, observation_keys
 from planvec.planners.mcts.arrays import (
-    NUM_NODES,
-    NUM_OUTCOMES,
     OPEN_LOOP,
     OUT_OF_BOUNDS,
     ROOT_WEIGHT,
     SINGLE,
     Rules,
-    empty_paths,
 )
 from planvec.planners.mcts.config import MCTSConfig
-from planvec.planners.mcts.memory import Simulations
 from planvec.planners.mcts.phases import begin_halving, final_action, init
 from planvec.planners.mcts.setup import create_tree, make_rules
-from planvec.planners.mcts.simulations import LEAVES, NONE, PERFORM, Steps
+from planvec.planners.mcts.simulations import (
+    LEAVES,
+    NONE,
+    NUM_SIMULATIONS,
+    PERFORM,
+    STOP,
+    STOP_REASONS,
+    Simulations,
+    Steps,
+    begin,
+    expand_half,
+    find_outcomes,
+    go_on,
+    is_by_observation,
+    orient,
+    take_steps,
+    take_values,
+)
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import list_actions
@@ -322,125 +335,6 @@ class LeafRollouts:
         return repeated[:, :horizon]
 
 
-# -- The transposition table: finds the nodes of states that are in the tree already. Letters: B rows --------
-
-_Edge = tuple[int, int]
-
-
-def is_by_observation(shared: Any) -> bool:
-    """Return whether states with equal observations share a node; see `MCTS.transpositions`."""
-    return isinstance(shared, (str, tuple)) and shared in ("observation", ("observation",))
-
-
-class TranspositionTable:
-    """Maps transitions to outcomes and nodes of a tree."""
-
-    # Two outcomes of an action are the same if they lead to equal states with equal rewards. With `shared`
-    # nodes, equal states are one node, whatever actions led there.
-
-    def __init__(
-        self,
-        env: BatchStepper,
-        tree: Tree,
-        rules: Rules,
-        shared: bool | str | tuple[str, ...] | Callable[[NDArray[Any]], NDArray[Any]],
-        with_generator: bool,
-    ) -> None:
-        self._env = env
-        self._tree = tree
-        self._is_open_loop = rules.chance == OPEN_LOOP
-        self._shared = shared
-        self._with_generator = with_generator
-        self._always_new = rules.chance == SINGLE and not shared
-        self._outcomes: dict[tuple[_Edge, Hashable, float], int] = {}
-        self._nodes: dict[Hashable, int] = {}
-        if not self._always_new:
-            self._enter_tree()
-
-    def look_up(
-        self, nodes: NDArray[np.int32], actions: NDArray[np.int32], out: Transitions
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the outcome and the node of each transition; new ones get the next free indices."""
-        # `nodes`: `[B]`, the node that each began at. `actions`: `[B]`, the index of its action.
-        counters = self._tree.arrays.counters
-        next_node, next_outcome = int(counters[NUM_NODES]), int(counters[NUM_OUTCOMES])
-        if self._always_new:
-            new = next_node + np.arange(len(nodes))
-            return new, new
-        keys: list[Hashable] = [None] * len(nodes)
-        rewards = [0.0] * len(nodes)
-        if not self._is_open_loop:
-            assert out.new_states is not None
-            rewards = out.rewards.tolist()
-            if is_by_observation(self._shared):
-                keys = self._observation_keys(out.observations, out.terminated | out.truncated)
-            else:
-                keys = self._keys(out.new_states)
-        pairs = []
-        edges = zip(nodes.tolist(), actions.tolist(), strict=True)
-        for edge, key, reward in zip(edges, keys, rewards, strict=True):
-            outcome = self._outcomes.setdefault((edge, key, reward), next_outcome)
-            if outcome < next_outcome:
-                node = self._node_of_outcome[outcome]
-            else:
-                next_outcome += 1
-                node = self._nodes.setdefault(key, next_node) if self._shared else next_node
-                next_node += node == next_node
-                self._node_of_outcome[outcome] = node
-            pairs.append((outcome, node))
-        columns = np.array(pairs, np.int64).reshape(-1, 2)
-        return columns[:, 0].copy(), columns[:, 1].copy()
-
-    def _keys(self, states: NDArray[Any]) -> list[Hashable]:
-        """Return a key per state: equal keys for equal states."""
-        if callable(self._shared):
-            return list(np.asarray(self._shared(states)).tolist())
-        if not isinstance(self._shared, bool):
-            return _field_keys(states, self._shared)
-        return state_keys(states, self._with_generator)
-
-    def _observation_keys(self, observations: Any, ended: NDArray[np.bool_]) -> list[Hashable]:
-        """Return a key per row: of the observation, and whether the episode has ended."""
-        keys = observation_keys(self._env.observation_space, observations, len(ended))
-        return list(zip(keys, ended.tolist(), strict=True))
-
-    def _enter_tree(self) -> None:
-        """Enter the outcomes and the nodes of the tree."""
-        tree, arrays = self._tree, self._tree.arrays
-        keys: list[Hashable] = [None] * tree.num_nodes
-        if tree.states is not None:
-            states = tree.states[: tree.num_nodes]
-            if is_by_observation(self._shared):
-                keys = self._observation_keys(self._env.observe(states), arrays.ended[: tree.num_nodes])
-            else:
-                keys = self._keys(states)
-        for node in range(tree.num_nodes):
-            self._nodes.setdefault(keys[node], node)
-            for action in np.flatnonzero(arrays.first_outcomes[node] >= 0).tolist():
-                for outcome in tree.outcomes(node, action):
-                    child = int(arrays.outcome_nodes[outcome])
-                    reward = 0.0 if self._is_open_loop else float(arrays.outcome_rewards[outcome])
-                    self._outcomes[(node, action), keys[child], reward] = outcome
-
-    @property
-    def _node_of_outcome(self) -> Any:
-        return self._tree.arrays.outcome_nodes
-
-
-def _field_keys(states: NDArray[Any], names: str | tuple[str, ...]) -> list[Hashable]:
-    """Return a key per state: equal keys for states that are equal in some fields."""
-    names = (names,) if isinstance(names, str) else names
-    fields = states.dtype.names or ()
-    unknown = [name for name in names if name not in fields]
-    if unknown or not names:
-        raise InvalidBatchError(
-            f"transpositions: expected fields of the states ({', '.join(fields) or 'which have none'}), got "
-            f"{', '.join(map(repr, unknown)) or 'none'}"
-        )
-    parts = [np.ascontiguousarray(states[name]).view(np.uint8).reshape(len(states), -1) for name in names]
-    return [row.tobytes() for row in np.concatenate(parts, axis=1)]
-
-
 # -- One decision --------------------------------------------------------------------------------------------
 
 
@@ -469,7 +363,7 @@ class TreeSearch(Search):
         self.generator = generator  # the source of every random choice
         listed = list_actions(env.action_space)
         # the settings of the kernels
-        self.rules = make_rules(config, env, listed is not None, int(generator.integers(2**62)))
+        self.rules = make_rules(config, env, state.dtype, listed, int(generator.integers(2**62)))
         self.root_state = state
         self.tree = create_tree(config, env, state, self.rules, listed, tree, choice.number)
         self._arrays = self.tree.arrays
@@ -485,42 +379,34 @@ class TreeSearch(Search):
             self._evaluation.add_root_noise()
         halving = begin_halving(config, self.tree, generator)
         # whether the generator in a state decides about chance
-        self.foresees_chance = env.is_stochastic and self.rules.chance == SINGLE
+        self._foresees_chance = env.is_stochastic and self.rules.chance == SINGLE
         self._rollouts = LeafRollouts(config, env, self.rules, generator)
         self._unevaluated = set[int]()  # nodes of an open loop where the episode ended each time so far
-        # the paths of the simulations in flight
-        self.paths = empty_paths(config.batch_size, config.max_depth)
-        halves = np.array_split(np.arange(config.batch_size), min(2, config.batch_size))
-        self._free = [*range(len(halves))][::-1]
-        self.num_in_flight = len(halves)
-        # the simulations in flight
-        self.simulations = Simulations(
-            config, self.rules, self.tree, self.paths, state, halves, self.foresees_chance, halving
-        )
+        self.simulations = Simulations(config, self.rules, self.tree, state, halving, self._foresees_chance)
+        self._paths, self._progress = self.simulations.shared.paths, self.simulations.progress
+        self._numbers: dict[Hashable, int] = {}  # the numbers of the keys of states
+        keys = None
+        if self.simulations.needs_keys:
+            assert self.tree.states is not None
+            used = self.tree.num_nodes
+            keys = self._keys(self.tree.states[:used], None, self._arrays.ended[:used])
+        self.simulations.enter_tree(keys)
+        self.num_in_flight = min(2, config.batch_size)
+        self._free = [*range(self.num_in_flight)][::-1]
         is_open_loop = self.rules.chance == OPEN_LOOP
         has_own = is_open_loop and not self.simulations.has_bytes
         self._own_states = np.repeat(state, config.batch_size) if has_own else None
-        self._is_plain = self.is_plain
+        self.is_plain = self._expands_without_python()
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether nothing in Python takes part in the expansion of the tree."""
-        config = self.config
-        has_masks = self.simulations.shared.limits.mask_at >= 0 and self._evaluation.reads_states
-        has_masks &= not self.rules.use_priors  # those of legal ones differ
+    def _expands_without_python(self) -> bool:
+        """Return whether nothing in Python takes part in the expansion of the tree."""
+        config, simulations = self.config, self.simulations
+        # with priors, those of legal actions differ
+        has_masks = self.rules.mask_at >= 0 and self._evaluation.reads_states and not self.rules.use_priors
         has_functions = config.has_values or config.has_priors
         has_functions |= config.legal_actions is not None and not has_masks
-        return (
-            self.simulations.finds_outcomes
-            and self.simulations.has_bytes
-            and not (has_functions or self.tree.kind.has_own_actions)
-        )
-
-    @functools.cached_property
-    def _table(self) -> TranspositionTable:
-        """The transposition table, where the keys of states are objects."""
-        shared = self.config.transpositions or False
-        return TranspositionTable(self._env, self.tree, self.rules, shared, self.foresees_chance)
+        needs_python = has_functions or self.tree.kind.has_own_actions or simulations.needs_keys
+        return simulations.has_bytes and not needs_python
 
     # -- simulations --------------------------------------------------------------------------------
 
@@ -533,32 +419,33 @@ class TreeSearch(Search):
             self._free.append(half)
 
     def _simulate(self, half: int) -> Simulation:
-        simulations = self.simulations
-        status = simulations.begin(half)
-        self.stop_reason = simulations.stop_reason
+        simulations, progress = self.simulations, self._progress
+        status = simulations.call(begin, half)
+        self.stop_reason = STOP_REASONS[progress.totals[STOP]]
         if status == NONE:
             return  # a limit was reached, or every action worth a simulation is in flight
         if self._own_states is not None:
-            self._own_states[self._slots(half)] = self.root_state
+            self._own_states[simulations.slots(half)] = self.root_state
         while status == PERFORM:
-            if simulations.progress.stages[half] == LEAVES:
+            if progress.stages[half] == LEAVES:
                 values = yield from self._leaf_values(half)
-                status = simulations.take_values(half, values)
+                status = simulations.call(take_values, np.ascontiguousarray(values, np.float64), half)
             else:
                 out = yield self._step_request(half)
                 steps = simulations.steps_of(out)
-                if self._is_plain:
-                    status = simulations.take_steps(half, steps)
+                if self.is_plain:
+                    status = simulations.call(take_steps, steps, half)
                 else:
                     status = self._take(half, steps, out)
-        self.num_simulations = simulations.num_simulations
+        self.num_simulations = int(progress.totals[NUM_SIMULATIONS])
 
     def _step_request(self, half: int) -> StepRequest:
         """Return the request to take the last action of each path of a half."""
         rows = self.simulations.rows(half)
         if self.tree.kind.has_own_actions:
-            slots = self.simulations.progress.rows[rows]
-            actions = self.tree.actions[self._last_nodes(slots), self._last_actions(slots)]
+            slots = self._progress.rows[rows]
+            depths = self._paths.depths[slots]
+            actions = self.tree.actions[self._paths.nodes[slots, depths], self._paths.actions[slots, depths]]
         else:
             actions = self.simulations.actions_of(rows)
         seeds = self._rollouts.seeds(rows.stop - rows.start)
@@ -566,8 +453,7 @@ class TreeSearch(Search):
 
     def _leaf_values(self, half: int) -> Generator[Any, Any, NDArray[np.float64]]:
         """Return the values `[B]` that a half asks for; a generator that yields requests for rollouts."""
-        rows = self.simulations.rows(half)
-        states = self._states(rows)
+        states = self._states(self.simulations.rows(half))
         if self.config.rollout_steps:
             return (yield from self._rollouts.returns(states))
         # A node of an open loop stands for many states.
@@ -575,27 +461,40 @@ class TreeSearch(Search):
 
     def _take(self, half: int, steps: Steps, out: Transitions) -> int:
         """Add the steps of a half to the tree, let the user's functions evaluate new nodes, and continue."""
-        simulations, progress = self.simulations, self.simulations.progress
+        simulations, progress = self.simulations, self._progress
         rows = simulations.rows(half)
         slots = progress.rows[rows].copy()
-        simulations.orient(half, steps)
-        if simulations.finds_outcomes:
-            simulations.find_outcomes(half, steps)
-        else:
-            taken = out._replace(rewards=steps.rewards)
-            found = self._table.look_up(self._last_nodes(slots), self._last_actions(slots), taken)
-            progress.outcomes[rows], progress.nodes[rows] = found
-        num_going_on = simulations.expand(half, steps)
+        assert out.new_states is not None
+        simulations.call(orient, steps, half)
+        keys = steps.new_states
+        if simulations.needs_keys:
+            keys = self._keys(out.new_states, out.observations, out.terminated | out.truncated)
+        simulations.call(find_outcomes, steps, keys, half)
+        num_going_on = simulations.call(expand_half, steps, half)
         nodes, is_new, ended = progress.nodes[rows], progress.is_new[slots], progress.ends[rows]
         if self._own_states is not None:
             self._own_states[slots] = out.new_states
         elif self.tree.states is not None:
-            assert out.new_states is not None
             self.tree.states[nodes[is_new]] = out.new_states[is_new]
         self._evaluation.draw_actions(nodes[is_new])
         evaluated = self._rows_to_evaluate(nodes, is_new, ended)
         self._evaluation.evaluate(nodes[evaluated], evaluated, out)
-        return simulations.go_on(half, num_going_on)
+        return simulations.call(go_on, half, num_going_on)
+
+    def _keys(self, states: NDArray[Any], observations: Any, ended: NDArray[np.bool_]) -> NDArray[np.uint8]:
+        """Return the bytes of a number per state: the same for states that are equal to the table."""
+        # `observations`: those of the states, if they are known. `ended`: whether the episode has ended.
+        shared = self.config.transpositions
+        if callable(shared):
+            keys = np.asarray(shared(states)).tolist()
+        elif is_by_observation(shared):
+            observations = self._env.observe(states) if observations is None else observations
+            seen = observation_keys(self._env.observation_space, observations, len(ended))
+            keys = list(zip(seen, ended.tolist(), strict=True))
+        else:
+            keys = state_keys(states, self._foresees_chance)
+        numbers = [self._numbers.setdefault(key, len(self._numbers)) for key in keys]
+        return bytes_of(np.array(numbers, np.int64))
 
     def _rows_to_evaluate(
         self, nodes: NDArray[np.int64], is_new: NDArray[np.bool_], ended: NDArray[np.bool_]
@@ -611,35 +510,16 @@ class TreeSearch(Search):
                         chosen[row] = True
         return np.flatnonzero(chosen)
 
-    # -- states and paths ---------------------------------------------------------------------------
-
-    def _slots(self, half: int) -> slice:
-        """Return the slots of the simulations of a half."""
-        progress = self.simulations.progress
-        first = int(progress.bounds[half])
-        return slice(first, first + int(progress.counts[half]))
-
     def _states(self, rows: slice) -> NDArray[Any]:
         """Return the states `[B]` of the rows of a request."""
         if self.simulations.has_bytes:
             return self.simulations.states(rows)
-        slots = self.simulations.progress.rows[rows]
+        slots = self._progress.rows[rows]
         if self._own_states is not None:
-            own: NDArray[Any] = self._own_states[slots]
-            return own
+            return self._own_states[slots]
         assert self.tree.states is not None
-        states: NDArray[Any] = self.tree.states[self._last_nodes(slots)]
+        states: NDArray[Any] = self.tree.states[self._paths.nodes[slots, self._paths.depths[slots]]]
         return states
-
-    def _last_nodes(self, slots: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the last node `[B]` of each path."""
-        nodes: NDArray[np.int32] = self.paths.nodes[slots, self.paths.depths[slots]]
-        return nodes
-
-    def _last_actions(self, slots: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the index `[B]` of the last action of each path."""
-        actions: NDArray[np.int32] = self.paths.actions[slots, self.paths.depths[slots]]
-        return actions
 
     # -- the decision -------------------------------------------------------------------------------
 

@@ -28,20 +28,28 @@ from planvec.planners.mcts.arrays import (
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.root_actions import list_actions
-from planvec.rows import BatchStepper
+from planvec.rows import ACTION_MASK_FIELD, PLAYER_FIELD, BatchStepper
 
 _BYTES_OF_OBJECT = 160  # memory of a `SavedState`, besides its data
 
 
-def make_rules(config: MCTSConfig, env: BatchStepper, has_all_actions: bool, seed: int) -> Rules:
+def make_rules(
+    config: MCTSConfig,
+    env: BatchStepper,
+    dtype: np.dtype[Any],  # of the states
+    listed: NDArray[Any] | None,  # `[A, *action shape]`, the result of `list_actions`
+    seed: int,
+) -> Rules:
     """Return the settings of the kernels."""
     chance = SINGLE
     if env.is_stochastic and config.chance != "foresee":
         chance = OPEN_LOOP if config.chance == "open_loop" else NODES
-    widening = config.widening or (ALL if has_all_actions else (1.0, 0.5))
+    widening = config.widening or ((1.0, 0.5) if listed is None else ALL)
     scale = config.value_scale
     low, high = config.value_bounds or (-np.inf, np.inf)
     scales = {"tree": SCALE_BY_TREE, "node": SCALE_BY_NODE}
+    # Compiled code reads the masks of actions that are numbers alone.
+    has_masks = config.legal_actions == ACTION_MASK_FIELD and listed is not None and listed.ndim == 1
     return Rules(
         exploration=float(config.exploration),
         value_scale=scales[scale] if isinstance(scale, str) else float(scale),
@@ -55,15 +63,28 @@ def make_rules(config: MCTSConfig, env: BatchStepper, has_all_actions: bool, see
         backs_up_max=config.backup == "max",
         proves=config.value_bounds is not None and chance == SINGLE,
         value_bounds=(float(low), float(high)),
-        rolls_out=config.rollout_steps > 0,
         seed=seed,
+        num_simulations=-1 if config.simulation_limit is None else config.simulation_limit,
+        max_env_steps=-1 if config.max_env_steps is None else config.max_env_steps,
+        rollout_steps=config.rollout_steps,
+        asks_leaves=config.rollout_steps > 0 or (config.has_values and chance == OPEN_LOOP),
+        discount=float(config.discount),
+        state_bytes=0 if dtype.hasobject else dtype.itemsize,
+        action_bytes=0 if listed is None else listed.nbytes // len(listed),
+        player_at=_offset(dtype, PLAYER_FIELD),
+        mask_at=_offset(dtype, ACTION_MASK_FIELD) if has_masks else -1,
     )
+
+
+def _offset(dtype: np.dtype[Any], name: str) -> int:
+    """Return the index of the first byte of a field of a state; -1 if it has no such field."""
+    return dtype.fields[name][1] if dtype.fields is not None and name in dtype.fields else -1
 
 
 def tree_kind(config: MCTSConfig, env: BatchStepper, choice: int) -> TreeKind:
     """Return the settings that a tree has to be searched with so that this search can continue it."""
-    has_all_actions = list_actions(env.action_space) is not None
-    return _kind_of(config, make_rules(config, env, has_all_actions, 0), has_all_actions, choice)
+    listed = list_actions(env.action_space)
+    return _kind_of(config, make_rules(config, env, env.state_dtype, listed, 0), listed is not None, choice)
 
 
 def _kind_of(config: MCTSConfig, rules: Rules, has_all_actions: bool, choice: int) -> TreeKind:
@@ -73,7 +94,7 @@ def _kind_of(config: MCTSConfig, rules: Rules, has_all_actions: bool, choice: in
         has_legal=rules.use_legal,
         shares_nodes=bool(config.transpositions),
         chance=rules.chance,
-        discount=float(config.discount),
+        discount=rules.discount,
         dt=config.dt,
         choice=choice,
     )
