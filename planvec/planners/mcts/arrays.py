@@ -282,3 +282,112 @@ def empty_paths(num_slots: int, max_depth: int) -> Paths:
         np.zeros((num_slots, max_depth)),
         np.zeros((num_slots, max_depth)),
     )
+
+
+# -- The memory of the simulations in flight, of their requests, and of the answers.
+#
+# The slots of the simulations in flight form two halves. Each half has at most one request, whose rows are in
+# the part of the buffers that belongs to its slots. Letters: B rows, K slots, S bytes of a state.
+
+NUM_STARTED, NUM_SIMULATIONS, NUM_ENV_STEPS, NUM_IDLE, STOP = 0, 1, 2, 3, 4
+NUM_FREE, NUM_QUEUED, NUM_ROWS, NUM_CHUNKS, NUM_EVENTS = 5, 6, 7, 8, 9  # indices of `Progress.totals`
+# values of `Progress.totals[STOP]`
+GOES_ON, NUM_SIMULATIONS_REACHED, MAX_MEMORY, EXHAUSTED, MAX_ENV_STEPS, MAX_SECONDS, CALLBACK = range(7)
+# the same in words; see `Plan.stop_reason`
+STOP_REASONS = (
+    None,
+    "num_simulations",
+    "max_memory",
+    "exhausted",
+    "max_env_steps",
+    "max_seconds",
+    "callback",
+)
+# the kinds of requests: steps; values of leaves, by rollouts or by a function of the user
+STEPS, LEAVES = 0, 1
+# what a half does: it began no simulations; it has completed them; its request has to be performed
+NONE, COMPLETED, PERFORM = 0, 1, 2
+# How the loop ends: the search is over; it goes on with the next call; the environment has to perform the
+# request of the half that was queued last; the root's episode had ended.
+DONE, PAUSED, REFUSED, ENDED = 0, 1, 2, 3
+
+
+class Progress(NamedTuple):
+    """The simulations in flight."""
+
+    totals: NDArray[np.int64]  # `[10]` int64, counts; the constants above are their indices
+    free: NDArray[np.int64]  # `[2]` int64, the halves without simulations, the next one last
+    queue: NDArray[np.int64]  # `[2]` int64, the halves whose requests were performed, the oldest first
+    # `[3]` int64: the slots of half `h` are those from `bounds[h]` up to `bounds[h + 1]`
+    bounds: NDArray[np.int64]
+    counts: NDArray[np.int64]  # `[2]` int64, number of simulations of each half
+    stages: NDArray[np.int64]  # `[2]` int64, the kind of its request
+    num_rows: NDArray[np.int64]  # `[2]` int64, the rows of its request
+    rows: NDArray[np.int64]  # `[K]` int64, the slot of each row of a request
+    slots: NDArray[np.int64]  # `[K]` int64: 0, 1, 2, ...
+    statuses: NDArray[np.int64]  # `[K]` int64, of selections
+    nodes: NDArray[np.int64]  # `[K]` int64, the node of each row
+    ends: NDArray[np.bool_]  # `[K]` bool, whether the episode of each row has ended
+    is_new: NDArray[np.bool_]  # `[K]` bool, whether the last node of each simulation is new
+    has_ended: NDArray[np.bool_]  # `[K]` bool, whether its episode has ended
+    leaf_values: NDArray[np.float64]  # `[K]` float64, the values of the last nodes
+
+
+class Requests(NamedTuple):
+    """The rows of requests."""
+
+    states: NDArray[np.uint8]  # `[K * S]` uint8
+    actions: NDArray[np.uint8]  # the bytes of K actions
+    own_states: NDArray[np.uint8]  # `[K * S]` uint8, the states of the simulations of an open loop
+
+
+class Steps(NamedTuple):
+    """The answer to a request for steps."""
+
+    new_states: NDArray[np.uint8]  # `[B * S]` uint8
+    rewards: NDArray[np.float64]  # `[B]` float64
+    terminated: NDArray[np.uint8]  # `[B]` uint8
+    truncated: NDArray[np.uint8]  # `[B]` uint8
+    num_steps: NDArray[np.int64]  # `[B]` int64
+
+
+class Table(NamedTuple):
+    """The hash tables, and what counts as equal."""
+
+    outcomes: NDArray[np.int32]  # `[power of 2 above 2 M]` int32, the entries of outcomes
+    # `[power of 2 above 2 N]` int32, the entries of nodes; `[1]` if equal states do not share a node
+    nodes: NDArray[np.int32]
+    edges: NDArray[np.int64]  # `[M]` int64, the edge of each outcome: node * A + action
+    keys: NDArray[np.uint8]  # the bytes of the keys of nodes, or of their states; `[0]` if there are neither
+    key_bytes: int  # bytes of a key
+    # `[2 n]` int64, the bytes of a key that are compared: from, up to; and so on. `[0]`: none, since the
+    # nodes of an open loop have no states.
+    parts: NDArray[np.int64]
+
+
+class Halving(NamedTuple):
+    """The state of sequential halving at the root of a search."""
+
+    # `[n]` int64: simulation i takes an action with so many visits; `[0]` without halving
+    sequence: NDArray[np.int64]
+    scores: NDArray[np.float64]  # `[A]` float64, Gumbel noise plus logits; -inf for illegal actions
+    priors: NDArray[np.float64]  # `[A]` float64, the probabilities of the logits
+    # `[A]` int64, the visits from before this search, which halving does not count
+    base_visits: NDArray[np.int64]
+    transform: NDArray[np.float64]  # `[2]` float64, c_visit and c_scale of sigma
+
+
+class Shared(NamedTuple):
+    """The memory of a search."""
+
+    tree: TreeArrays
+    paths: Paths  # the paths of the simulations in flight
+    # `[N * S]` uint8, the states of nodes; `[0]` for an open loop, or if states are objects
+    tree_states: NDArray[np.uint8]
+    actions: NDArray[np.uint8]  # the bytes of the actions that all nodes have; `[0]` if each has its own
+    root_state: NDArray[np.uint8]  # `[S]` uint8
+    rules: Rules  # the settings of the search
+    table: Table  # the transposition table
+    progress: Progress  # the simulations in flight
+    requests: Requests
+    halving: Halving  # sequential halving at the root

@@ -29,16 +29,11 @@ from planvec.kernels import (
     value_at,
 )
 from planvec.planners.driver import Budget, PlanCallback, PlanProgress, check_numbers
-from planvec.planners.mcts.arrays import SINGLE, Rules, TreeKind, empty_arrays
-from planvec.planners.mcts.config import MCTSConfig
-from planvec.planners.mcts.phases import init, no_halving
-from planvec.planners.mcts.search import TreeSearch
-from planvec.planners.mcts.simulations import (
+from planvec.planners.mcts.arrays import (
     CALLBACK,
     COMPLETED,
     DONE,
     ENDED,
-    ENTRANCES,
     GOES_ON,
     LEAVES,
     MAX_ENV_STEPS,
@@ -54,13 +49,23 @@ from planvec.planners.mcts.simulations import (
     PAUSED,
     PERFORM,
     REFUSED,
+    SINGLE,
     STEPS,
     STOP,
     STOP_REASONS,
     Progress,
+    Rules,
     Shared,
-    Simulations,
     Steps,
+    TreeKind,
+    empty_arrays,
+)
+from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.phases import init, no_halving
+from planvec.planners.mcts.search import TreeSearch
+from planvec.planners.mcts.simulations import (
+    ENTRANCES,
+    Simulations,
     begin,
     new_steps,
     search_code,

@@ -18,30 +18,28 @@ from planvec.errors import InvalidBatchError
 from planvec.kernels import bytes_of
 from planvec.planners.mcts.adaptation import Choice, observation_keys
 from planvec.planners.mcts.arrays import (
+    LEAVES,
+    NONE,
+    NUM_SIMULATIONS,
     OPEN_LOOP,
     OUT_OF_BOUNDS,
+    PERFORM,
     ROOT_WEIGHT,
     SINGLE,
+    STOP,
+    STOP_REASONS,
     Rules,
+    Steps,
 )
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.phases import begin_halving, final_action, init
 from planvec.planners.mcts.setup import create_tree, make_rules
 from planvec.planners.mcts.simulations import (
-    LEAVES,
-    NONE,
-    NUM_SIMULATIONS,
-    PERFORM,
-    STOP,
-    STOP_REASONS,
     Simulations,
-    Steps,
+    add_steps,
     begin,
-    expand_half,
-    find_outcomes,
     go_on,
     is_by_observation,
-    orient,
     take_steps,
     take_values,
 )
@@ -279,11 +277,9 @@ class LeafRollouts:
     def returns(self, states: NDArray[Any]) -> Generator[Any, Any, NDArray[np.float64]]:
         """Return the discounted returns `[B]` of a rollout from each state. Yields requests."""
         # `states`: `[B]`.
-        if self._config.rollout_policy is not None:
-            return (yield from self._policy_returns(states))
         config = self._config
-        if config.dt > 1 and has_action_masks(states):
-            return (yield from self._legal_returns(states))
+        if config.rollout_policy is not None or (config.dt > 1 and has_action_masks(states)):
+            return (yield from self._stepped_returns(states))
         action_seed = int(self._generator.integers(2**63))
         seeds = self.seeds(len(states))
         actions = self._repeated_actions(len(states)) if config.dt > 1 else None
@@ -291,37 +287,25 @@ class LeafRollouts:
         returns: NDArray[np.float64] = out.returns
         return returns
 
-    def _policy_returns(self, states: NDArray[Any]) -> Generator[Any, Any, NDArray[np.float64]]:
-        """Return the returns `[B]` of rollouts by `rollout_policy`; a generator that yields requests."""
-        config = self._config
-        assert config.rollout_policy is not None
+    def _stepped_returns(self, states: NDArray[Any]) -> Generator[Any, Any, NDArray[np.float64]]:
+        """Return the returns `[B]` of rollouts by `rollout_policy`, or of random legal actions, repeated."""
+        config, space, policy = self._config, self._env.action_space, self._config.rollout_policy
         returns, discounts = np.zeros(len(states)), np.ones(len(states))
-        observations = self._env.observe(states)
-        for _ in range(config.rollout_steps):
-            actions = np.asarray(config.rollout_policy(observations))
-            num_steps = np.ones(len(states), np.int64)
-            out = yield StepRequest(actions, states, num_steps, self.seeds(len(states)))
-            returns += discounts * out.rewards
-            discounts *= config.discount
-            states, observations = out.new_states, out.observations
-            if (out.terminated | out.truncated).all():
-                break
-        return returns
-
-    def _legal_returns(self, states: NDArray[Any]) -> Generator[Any, Any, NDArray[np.float64]]:
-        """Return the returns `[B]` of random legal actions that are repeated; a generator of requests."""
-        config, space = self._config, self._env.action_space
-        returns, discounts = np.zeros(len(states)), np.ones(len(states))
-        for first in range(0, config.rollout_steps, config.dt):
-            masks = action_masks(space, states)
-            assert masks is not None
-            uniforms = self._generator.random((len(states), *(space.shape or ())))
-            dt = min(config.dt, config.rollout_steps - first)
-            actions, seeds = draw_legal(space, masks, uniforms), self.seeds(len(states))
-            out = yield StepRequest(actions, states, dt, seeds)
+        observations = None if policy is None else self._env.observe(states)
+        repeats = config.dt if policy is None else 1
+        for first in range(0, config.rollout_steps, repeats):
+            if policy is not None:
+                actions = np.asarray(policy(observations))
+            else:
+                masks = action_masks(space, states)
+                assert masks is not None
+                uniforms = self._generator.random((len(states), *(space.shape or ())))
+                actions = draw_legal(space, masks, uniforms)
+            dt = min(repeats, config.rollout_steps - first)
+            out = yield StepRequest(actions, states, dt, self.seeds(len(states)))
             returns += discounts * out.rewards
             discounts *= float(config.discount) ** out.infos["num_steps"]
-            states = out.new_states
+            states, observations = out.new_states, out.observations
             if (out.terminated | out.truncated).all():
                 break
         return returns
@@ -465,12 +449,10 @@ class TreeSearch(Search):
         rows = simulations.rows(half)
         slots = progress.rows[rows].copy()
         assert out.new_states is not None
-        simulations.call(orient, steps, half)
         keys = steps.new_states
         if simulations.needs_keys:
             keys = self._keys(out.new_states, out.observations, out.terminated | out.truncated)
-        simulations.call(find_outcomes, steps, keys, half)
-        num_going_on = simulations.call(expand_half, steps, half)
+        num_going_on = simulations.call(add_steps, steps, keys, half)
         nodes, is_new, ended = progress.nodes[rows], progress.is_new[slots], progress.ends[rows]
         if self._own_states is not None:
             self._own_states[slots] = out.new_states

@@ -5,7 +5,7 @@ Letters: A actions, N nodes.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,8 +121,15 @@ def create_tree(
     kind = _kind_of(config, rules, listed is not None, choice)
     if known is not None:
         _check_known(known, num_actions, kind)
-        _check_known_actions(known, listed, space)
-    capacity = _capacity(config, _memory(config, env, state, kind, num_actions, known))
+        # Compiled steps do not look at listed actions any more. Drawn ones are checked in each batch.
+        if listed is not None and not (
+            known.actions.dtype == listed.dtype and np.array_equal(known.actions, listed)
+        ):
+            raise InvalidBatchError(
+                f"tree: expected the {len(listed)} actions of {space}, got "
+                f"{known.actions.tolist()!s:.100}; call plan() instead"
+            )
+    capacity = _capacity(config, env, state, kind, num_actions, known)
     if known is not None:
         return known.with_capacity(capacity, config.max_depth)
     arrays = empty_arrays(capacity, num_actions, config.max_depth, rules.use_priors, rules.use_legal)
@@ -133,30 +140,24 @@ def create_tree(
     return Tree(arrays, states, listed, kind)
 
 
-class _Memory(NamedTuple):
-    """The memory of a search."""
-
-    per_node: int  # bytes of a node
-    in_flight: int  # bytes of the simulations in flight
-    num_used: int  # number of nodes that it has, or needs, besides those of its simulations
-    wanted: int  # number of nodes of its simulations
-    affordable: int  # how many of them fit into `max_memory`
-
-
 def has_room(config: MCTSConfig, env: BatchStepper, state: NDArray[Any], known: Tree) -> bool:
     """Return whether a search that continues a tree fits into `max_memory`."""
-    memory = _memory(config, env, state, known.kind, known.num_actions, known)
-    return memory.wanted <= memory.affordable
+    try:
+        _capacity(config, env, state, known.kind, known.num_actions, known)
+    except InvalidBatchError:
+        return False
+    return True
 
 
-def _memory(
+def _capacity(
     config: MCTSConfig,
     env: BatchStepper,
     state: NDArray[Any],
     kind: TreeKind,
     num_actions: int,
     known: Tree | None,
-) -> _Memory:
+) -> int:
+    """Return N: a node per simulation, those of a known tree, and one for each simulation in flight."""
     space = env.action_space
     action_bytes = int(np.prod(space.shape or ())) * np.dtype(space.dtype).itemsize
     state_bytes = 0 if kind.chance == OPEN_LOOP else _size_of(state)
@@ -168,12 +169,6 @@ def _memory(
     affordable = max(config.max_memory - in_flight, 0) // per_node - num_used
     limits = [config.simulation_limit, config.max_env_steps]
     wanted = min((limit for limit in limits if limit is not None), default=max(affordable, 1))
-    return _Memory(per_node, in_flight, num_used, wanted, affordable)
-
-
-def _capacity(config: MCTSConfig, memory: _Memory) -> int:
-    """Return N: a node per simulation, those of a known tree, and one for each simulation in flight."""
-    per_node, in_flight, num_used, wanted, affordable = memory
     if wanted > affordable:
         needed = (num_used + wanted) * per_node + in_flight
         raise InvalidBatchError(
@@ -187,17 +182,6 @@ def _capacity(config: MCTSConfig, memory: _Memory) -> int:
 def _size_of(state: NDArray[Any]) -> int:
     """Return the memory of one state, in bytes."""
     return _BYTES_OF_OBJECT + len(bytes(state[0])) if state.dtype.hasobject else state.dtype.itemsize
-
-
-def _check_known_actions(tree: Tree, listed: NDArray[Any] | None, space: Any) -> None:
-    """Check that the actions that all nodes of a tree have are those of the environment."""
-    # Compiled steps do not look at them any more. Drawn actions are checked in each batch.
-    if listed is None or (tree.actions.dtype == listed.dtype and np.array_equal(tree.actions, listed)):
-        return
-    raise InvalidBatchError(
-        f"tree: expected the {len(listed)} actions of {space}, got {tree.actions.tolist()!s:.100}; "
-        "call plan() instead"
-    )
 
 
 def _check_known(tree: Tree, num_actions: int, kind: TreeKind) -> None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
@@ -33,96 +33,45 @@ from planvec.kernels import (
     value_at,
 )
 from planvec.planners.mcts.arrays import (
+    EXHAUSTED,
+    LEAVES,
     MAX_IDLE,
+    MAX_MEMORY,
+    NONE,
+    NUM_FREE,
+    NUM_IDLE,
     NUM_NODES,
     NUM_OUTCOMES,
+    NUM_SIMULATIONS,
+    NUM_SIMULATIONS_REACHED,
+    NUM_STARTED,
     OPEN_LOOP,
+    PERFORM,
     SAMPLE,
     SINGLE,
-    Paths,
+    STEPS,
+    STOP,
+    Halving,
+    Progress,
+    Requests,
     Rules,
+    Shared,
+    Steps,
+    Table,
     TreeArrays,
     empty_paths,
 )
 from planvec.planners.mcts.config import MCTSConfig
-from planvec.planners.mcts.phases import Halving, back_up, expand, resume, start, undo
+from planvec.planners.mcts.phases import back_up, init_node, select
 from planvec.planners.mcts.tree import Tree
 from planvec.rows import GENERATOR_FIELD, Transitions
-
-# -- The memory of the simulations in flight, of their requests, and of the answers.
-#
-# The slots of the simulations in flight form two halves. Each half has at most one request, whose rows are in
-# the part of the buffers that belongs to its slots. Letters: B rows, K slots, S bytes of a state.
-
-NUM_STARTED, NUM_SIMULATIONS, NUM_ENV_STEPS, NUM_IDLE, STOP = 0, 1, 2, 3, 4
-NUM_FREE, NUM_QUEUED, NUM_ROWS, NUM_CHUNKS, NUM_EVENTS = 5, 6, 7, 8, 9  # indices of `Progress.totals`
-# values of `Progress.totals[STOP]`
-GOES_ON, NUM_SIMULATIONS_REACHED, MAX_MEMORY, EXHAUSTED, MAX_ENV_STEPS, MAX_SECONDS, CALLBACK = range(7)
-# the same in words; see `Plan.stop_reason`
-STOP_REASONS = (
-    None,
-    "num_simulations",
-    "max_memory",
-    "exhausted",
-    "max_env_steps",
-    "max_seconds",
-    "callback",
-)
-# the kinds of requests: steps; values of leaves, by rollouts or by a function of the user
-STEPS, LEAVES = 0, 1
-# what a half does: it began no simulations; it has completed them; its request has to be performed
-NONE, COMPLETED, PERFORM = 0, 1, 2
-# How the loop ends: the search is over; it goes on with the next call; the environment has to perform the
-# request of the half that was queued last; the root's episode had ended.
-DONE, PAUSED, REFUSED, ENDED = 0, 1, 2, 3
-
-
-class Progress(NamedTuple):
-    """The simulations in flight."""
-
-    totals: NDArray[np.int64]  # `[10]` int64, counts; the constants above are their indices
-    free: NDArray[np.int64]  # `[2]` int64, the halves without simulations, the next one last
-    queue: NDArray[np.int64]  # `[2]` int64, the halves whose requests were performed, the oldest first
-    # `[3]` int64: the slots of half `h` are those from `bounds[h]` up to `bounds[h + 1]`
-    bounds: NDArray[np.int64]
-    counts: NDArray[np.int64]  # `[2]` int64, number of simulations of each half
-    stages: NDArray[np.int64]  # `[2]` int64, the kind of its request
-    num_rows: NDArray[np.int64]  # `[2]` int64, the rows of its request
-    rows: NDArray[np.int64]  # `[K]` int64, the slot of each row of a request
-    slots: NDArray[np.int64]  # `[K]` int64: 0, 1, 2, ...
-    statuses: NDArray[np.int64]  # `[K]` int64, of selections
-    outcomes: NDArray[np.int64]  # `[K]` int64, the outcome of each row
-    nodes: NDArray[np.int64]  # `[K]` int64, the node of each row
-    discounts: NDArray[np.float64]  # `[K]` float64, the discount of each row
-    ends: NDArray[np.bool_]  # `[K]` bool, whether the episode of each row has ended
-    is_new: NDArray[np.bool_]  # `[K]` bool, whether the last node of each simulation is new
-    has_ended: NDArray[np.bool_]  # `[K]` bool, whether its episode has ended
-    leaf_values: NDArray[np.float64]  # `[K]` float64, the values of the last nodes
-
-
-class Requests(NamedTuple):
-    """The rows of requests."""
-
-    states: NDArray[np.uint8]  # `[K * S]` uint8
-    actions: NDArray[np.uint8]  # the bytes of K actions
-    own_states: NDArray[np.uint8]  # `[K * S]` uint8, the states of the simulations of an open loop
-
-
-class Steps(NamedTuple):
-    """The answer to a request for steps."""
-
-    new_states: NDArray[np.uint8]  # `[B * S]` uint8
-    rewards: NDArray[np.float64]  # `[B]` float64
-    terminated: NDArray[np.uint8]  # `[B]` uint8
-    truncated: NDArray[np.uint8]  # `[B]` uint8
-    num_steps: NDArray[np.int64]  # `[B]` int64
 
 
 def _new_progress(num_slots: int) -> Progress:
     """Return the memory of simulations in flight, of which there are none yet."""
     num_halves = min(2, num_slots)
     arrays: dict[str, NDArray[Any]] = {
-        name: np.zeros(num_slots, np.int64) for name in ("rows", "statuses", "outcomes", "nodes")
+        name: np.zeros(num_slots, np.int64) for name in ("rows", "statuses", "nodes")
     }
     arrays |= {name: np.zeros(num_slots, np.bool_) for name in ("ends", "is_new", "has_ended")}
     arrays |= {name: np.zeros(2, np.int64) for name in ("free", "queue", "counts", "stages", "num_rows")}
@@ -133,7 +82,6 @@ def _new_progress(num_slots: int) -> Progress:
         totals=totals,
         slots=np.arange(num_slots),
         bounds=np.array([0, num_slots - num_slots // 2, num_slots]),
-        discounts=np.zeros(num_slots),
         leaf_values=np.zeros(num_slots),
         **arrays,
     )
@@ -162,20 +110,6 @@ def new_steps(num_rows: int, state_bytes: int) -> Steps:
 # Letters: B rows, N nodes, M outcomes, A actions per node.
 
 
-class Table(NamedTuple):
-    """The hash tables, and what counts as equal."""
-
-    outcomes: NDArray[np.int32]  # `[power of 2 above 2 M]` int32, the entries of outcomes
-    # `[power of 2 above 2 N]` int32, the entries of nodes; `[1]` if equal states do not share a node
-    nodes: NDArray[np.int32]
-    edges: NDArray[np.int64]  # `[M]` int64, the edge of each outcome: node * A + action
-    keys: NDArray[np.uint8]  # the bytes of the keys of nodes, or of their states; `[0]` if there are neither
-    key_bytes: int  # bytes of a key
-    # `[2 n]` int64, the bytes of a key that are compared: from, up to; and so on. `[0]`: none, since the
-    # nodes of an open loop have no states.
-    parts: NDArray[np.int64]
-
-
 def _new_table(
     capacity: int, shares_nodes: bool, keys: NDArray[np.uint8], key_bytes: int, parts: list[int]
 ) -> Table:
@@ -198,7 +132,7 @@ def is_by_observation(shared: Any) -> bool:
 
 def _parts_of_states(shared: Any, dtype: np.dtype[Any], foresees_chance: bool) -> list[int] | None:
     """Return `Table.parts` if states are compared by some of their bytes; None: only keys tell them apart."""
-    fields = dtype.fields or {}
+    fields: Mapping[str, tuple[Any, ...]] = dtype.fields or {}
     if isinstance(shared, (str, tuple)):
         names = (shared,) if isinstance(shared, str) else shared
         unknown = [name for name in names if name not in fields]
@@ -264,7 +198,7 @@ def _is_key_of(table: Table, node: Any, keys: NDArray[np.uint8], at: int) -> boo
 
 @jit()
 def _outcome_place(
-    table: Table, tree: TreeArrays, edge: int, reward: float, keys: NDArray[np.uint8], at: int
+    table: Table, tree: TreeArrays, edge: Any, reward: Any, keys: NDArray[np.uint8], at: Any
 ) -> Any:
     """Return the place in the table of the outcome with an edge, a reward and a key, or a free place."""
     has_key = len(table.parts) > 0
@@ -296,31 +230,13 @@ def _node_place(table: Table, keys: NDArray[np.uint8], at: int) -> Any:
     return place
 
 
-# -- Defines `Shared`, what all compiled functions of a search work on. Letters: N nodes, S bytes of a state
-
-
-class Shared(NamedTuple):
-    """The memory of a search."""
-
-    tree: TreeArrays
-    paths: Paths  # the paths of the simulations in flight
-    # `[N * S]` uint8, the states of nodes; `[0]` for an open loop, or if states are objects
-    tree_states: NDArray[np.uint8]
-    actions: NDArray[np.uint8]  # the bytes of the actions that all nodes have; `[0]` if each has its own
-    root_state: NDArray[np.uint8]  # `[S]` uint8
-    rules: Rules  # the settings of the search
-    table: Table  # the transposition table
-    progress: Progress  # the simulations in flight
-    requests: Requests
-    halving: Halving  # sequential halving at the root
-
-
 @jit(cache=True)
 def enter_tree(code: Any, memory: Pointer[Shared]) -> int:
     """Enter the outcomes and the nodes of the tree into the empty table. Returns the number of nodes."""
     shared: Shared = value_at(memory)
     tree, table = shared.tree, shared.table
-    num_nodes, num_actions = tree.counters[NUM_NODES], tree.edges.shape[1]
+    num_nodes: int = tree.counters[NUM_NODES]
+    num_actions = tree.edges.shape[1]
     for node in range(num_nodes):
         if len(table.nodes) > 1:
             place = _node_place(table, table.keys, node * table.key_bytes)
@@ -338,64 +254,9 @@ def enter_tree(code: Any, memory: Pointer[Shared]) -> int:
     return num_nodes
 
 
-@jit(cache=True)
-def find_outcomes(
-    code: Any, memory: Pointer[Shared], steps: Steps, keys: NDArray[np.uint8], half: int
-) -> None:
-    """Find the outcome and the node of each row of an answer. New ones get the next free indices."""
-    # `keys`: the keys of the new states, or these themselves. Where a step has one outcome and no nodes are
-    # shared, every outcome is new.
-    shared: Shared = value_at(memory)
-    tree, table, paths, progress = shared.tree, shared.table, shared.paths, shared.progress
-    next_node, next_outcome = tree.counters[NUM_NODES], tree.counters[NUM_OUTCOMES]
-    num_actions, first, size = tree.edges.shape[1], progress.bounds[half], table.key_bytes
-    shares_nodes = len(table.nodes) > 1
-    always_new = shared.rules.chance == SINGLE and not shares_nodes
-    for row in range(len(steps.rewards)):
-        outcome, node, at = next_outcome, next_node, row * size
-        if not always_new:
-            slot = progress.rows[first + row]
-            depth = paths.depths[slot]
-            edge = np.int64(paths.nodes[slot, depth]) * num_actions + paths.actions[slot, depth]
-            place = _outcome_place(table, tree, edge, steps.rewards[row], keys, at)
-            if table.outcomes[place] > 0:
-                outcome = np.int64(table.outcomes[place] - 1)
-                node = np.int64(tree.outcomes[outcome].outcome_nodes)
-            else:
-                if shares_nodes:
-                    node_place = _node_place(table, keys, at)
-                    if table.nodes[node_place] > 0:
-                        node = np.int64(table.nodes[node_place] - 1)
-                    else:
-                        table.nodes[node_place] = node + 1
-                table.outcomes[place] = outcome + 1
-                table.edges[outcome] = edge
-                tree.outcomes[outcome].outcome_nodes = node
-                tree.outcomes[outcome].outcome_rewards = steps.rewards[row]
-        next_outcome += outcome == next_outcome
-        if node == next_node:
-            next_node += 1
-            if len(table.keys) > 0:
-                copy_bytes(keys, at, table.keys, node * size, size)
-        progress.outcomes[first + row], progress.nodes[first + row] = outcome, node
-
-
 # -- The values of leaves as compiled code: writes the requests for them, and backs them up.
 #
 # Letters: B rows, K slots.
-
-
-@jit()
-def _back_up(memory: Pointer[Shared], half: int) -> int:
-    """Back up the simulations of a half, which completes them."""
-    shared: Shared = value_at(memory)
-    progress = shared.progress
-    first = progress.bounds[half]
-    last = first + progress.counts[half]
-    slots, values = progress.slots[first:last], progress.leaf_values[first:last]
-    back_up(shared.tree, shared.paths, slots, values, shared.rules)
-    progress.totals[NUM_SIMULATIONS] += progress.counts[half]
-    return COMPLETED
 
 
 @jit()
@@ -431,7 +292,7 @@ def finish(memory: Pointer[Shared], half: int) -> int:
         progress.leaf_values[slot] = value
     progress.num_rows[half] = count
     if count == 0:
-        return _back_up(memory, half)
+        return back_up(memory, half)
     progress.stages[half] = LEAVES
     return PERFORM
 
@@ -453,7 +314,7 @@ def take_values(code: Any, memory: Pointer[Shared], values: NDArray[np.float64],
             # Other simulations may have passed meanwhile; the value is then a mean without this one.
             node.values += value / (node.visits + 1)
             node.pending = False
-    return _back_up(memory, half)
+    return back_up(memory, half)
 
 
 # -- The steps of simulations as compiled code: writes their requests, and expands the tree by the answers.
@@ -483,80 +344,91 @@ def request_steps(memory: Pointer[Shared], half: int) -> None:
 
 
 @jit(cache=True)
-def orient(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> None:
-    """Turn the rewards of an answer, those of player 0, into those of the players who took the actions."""
-    # With the sign of `outcome_discounts`, everything else is the same for one player and for two.
-    shared: Shared = value_at(memory)
-    tree, paths, progress = shared.tree, shared.paths, shared.progress
-    if shared.rules.player_at >= 0:
-        for row in range(len(steps.rewards)):
-            slot = progress.rows[progress.bounds[half] + row]
-            if tree.nodes[paths.nodes[slot, paths.depths[slot]]].players == 1:
-                steps.rewards[row] = -steps.rewards[row]
-
-
-@jit(cache=True)
-def expand_half(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> int:
+def add_steps(code: Any, memory: Pointer[Shared], steps: Steps, keys: NDArray[np.uint8], half: int) -> int:
     """Add the transitions of an answer to the tree. Returns how many selections go on from their node."""
     # Their slots are then the first rows of the half. The last nodes of the others are leaves.
+    # `keys`: the keys of the new states, or these themselves; see `Table`.
     shared: Shared = value_at(memory)
-    tree, rules = shared.tree, shared.rules
-    progress, requests = shared.progress, shared.requests
-    size, first = rules.state_bytes, progress.bounds[half]
-    last = first + progress.num_rows[half]
-    num_nodes, num_outcomes = tree.counters[NUM_NODES], tree.counters[NUM_OUTCOMES]
-    is_open_loop = rules.chance == OPEN_LOOP
-    for row in range(last - first):
-        num_steps = steps.num_steps[row]
-        power = rules.discount if num_steps == 1 else math.pow(rules.discount, np.float64(num_steps))
-        if rules.player_at >= 0:
-            slot = progress.rows[first + row]
-            before = tree.nodes[shared.paths.nodes[slot, shared.paths.depths[slot]]].players
-            if (steps.new_states[row * size + rules.player_at] == 1) != (before == 1):
-                power = -power
-        progress.discounts[first + row] = power
-        progress.ends[first + row] = steps.terminated[row] != 0 or steps.truncated[row] != 0
-    expand(
-        tree,
-        shared.paths,
-        progress.rows[first:last],
-        progress.outcomes[first:last],
-        progress.nodes[first:last],
-        steps.rewards,
-        progress.discounts[first:last],
-        steps.num_steps,
-        progress.ends[first:last],
-        rules,
-    )
+    tree, table, paths, rules = shared.tree, shared.table, shared.paths, shared.rules
+    progress, requests, counters = shared.progress, shared.requests, shared.tree.counters
+    first, num_actions, size = progress.bounds[half], tree.edges.shape[1], rules.state_bytes
+    num_outcomes = counters[NUM_OUTCOMES]
+    is_open_loop, shares_nodes = rules.chance == OPEN_LOOP, len(table.nodes) > 1
+    always_new = rules.chance == SINGLE and not shares_nodes
     count = 0
-    for row in range(first, last):
-        slot, node = progress.rows[row], progress.nodes[row]
-        is_new = node == num_nodes
-        num_nodes += is_new
-        progress.is_new[slot] = is_new
-        at = (row - first) * size
-        if is_new and rules.player_at >= 0:
-            tree.nodes[node].players = steps.new_states[at + rules.player_at] == 1
-        if is_new and rules.mask_at >= 0:
-            for action in range(tree.edges.shape[1]):
-                tree.legal[node, action] = steps.new_states[at + rules.mask_at + action] != 0
+    for row in range(len(steps.rewards)):
+        slot, at, key_at = progress.rows[first + row], row * size, row * table.key_bytes
+        depth = paths.depths[slot]
+        parent, action = np.int64(paths.nodes[slot, depth]), np.int64(paths.actions[slot, depth])
+        ended = steps.terminated[row] != 0 or steps.truncated[row] != 0
+        reward, num_steps = steps.rewards[row], steps.num_steps[row]
+        discount = rules.discount if num_steps == 1 else math.pow(rules.discount, np.float64(num_steps))
+        # Rewards are those of player 0, and become those of the player who took the action. With the sign of
+        # `outcome_discounts`, everything else is the same for one player and for two.
+        if rules.player_at >= 0:
+            player = tree.nodes[parent].players
+            if player == 1:
+                reward = -reward
+            if (steps.new_states[at + rules.player_at] == 1) != (player == 1):
+                discount = -discount
+        # Where a step has one outcome and no nodes are shared, every outcome is new.
+        outcome, node = counters[NUM_OUTCOMES], counters[NUM_NODES]
+        if not always_new:
+            edge = parent * num_actions + action
+            place = _outcome_place(table, tree, edge, reward, keys, key_at)
+            if table.outcomes[place] > 0:
+                outcome = np.int64(table.outcomes[place] - 1)
+                node = np.int64(tree.outcomes[outcome].outcome_nodes)
+            else:
+                table.outcomes[place] = outcome + 1
+                table.edges[outcome] = edge
+                if shares_nodes:
+                    place = _node_place(table, keys, key_at)
+                    if table.nodes[place] > 0:
+                        node = np.int64(table.nodes[place] - 1)
+                    else:
+                        table.nodes[place] = node + 1
+        is_new = node == counters[NUM_NODES]
+        if is_new:
+            counters[NUM_NODES] += 1
+            init_node(tree, node, rules)
+            record = tree.nodes[node]
+            record.ended = ended and not is_open_loop
+            record.pending = rules.rollout_steps > 0 and not record.ended
+            record.parents, record.parent_actions = parent, action
+            if rules.player_at >= 0:
+                record.players = steps.new_states[at + rules.player_at] == 1
+            if rules.mask_at >= 0:
+                for other in range(num_actions):
+                    tree.legal[node, other] = steps.new_states[at + rules.mask_at + other] != 0
+            if len(table.keys) > 0:
+                copy_bytes(keys, key_at, table.keys, node * table.key_bytes, table.key_bytes)
+        # A new outcome that leads to a known node ends the simulation with the value of that node.
+        is_known = is_open_loop or outcome < num_outcomes
+        result = tree.outcomes[outcome]
+        if outcome == counters[NUM_OUTCOMES]:
+            counters[NUM_OUTCOMES] += 1
+            result.outcome_nodes = node
+            result.outcome_rewards = reward
+            result.outcome_discounts = discount
+            result.outcome_steps = num_steps
+            result.outcome_counts = 0
+            result.next_outcomes = tree.edges[parent, action].first_outcomes
+            tree.edges[parent, action].first_outcomes = outcome
+        result.outcome_counts += 1
+        paths.rewards[slot, depth] = reward
+        paths.discounts[slot, depth] = discount
+        paths.depths[slot] = depth + 1
+        paths.nodes[slot, depth + 1] = node
         if is_open_loop:
             copy_bytes(steps.new_states, at, requests.own_states, slot * size, size)
-            progress.has_ended[slot] = progress.ends[row]
-        # A new outcome that leads to a known node ends the simulation with the value of that node.
-        is_known = is_open_loop or progress.outcomes[row] < num_outcomes
-        if not is_new and not progress.ends[row] and is_known:
+            progress.has_ended[slot] = ended
+        progress.nodes[first + row], progress.ends[first + row] = node, ended
+        progress.is_new[slot] = is_new
+        if not is_new and not ended and is_known:
             progress.rows[first + count] = slot
             count += 1
     return count
-
-
-@jit()
-def go_down(memory: Pointer[Shared], slots: NDArray[np.int64], statuses: NDArray[np.int64]) -> int:
-    """Continue selections from their last nodes; see `resume`."""
-    shared: Shared = value_at(memory)
-    num_started = shared.progress.totals[NUM_STARTED]
-    return resume(shared.tree, shared.paths, slots, statuses, shared.rules, shared.halving, num_started)
 
 
 @jit()
@@ -568,7 +440,7 @@ def select_on(memory: Pointer[Shared], half: int, num_rows: int) -> bool:
     if num_rows > 0:
         slots = progress.rows[first : first + num_rows]
         statuses = progress.statuses[first : first + num_rows]
-        go_down(memory, slots, statuses)
+        select(memory, slots, statuses)
         for index in range(num_rows):
             if statuses[index] == SAMPLE:
                 slots[kept] = slots[index]
@@ -612,10 +484,16 @@ def _select_half(memory: Pointer[Shared], half: int) -> bool:
     last = first + num_allowed
     statuses = progress.statuses[first:last]
     slots = progress.slots[first:last]
-    start(shared.paths, slots)
-    count = go_down(memory, slots, statuses)
-    if count < len(slots):
-        undo(shared.tree, shared.paths, slots[count])  # it has collided
+    tree, paths = shared.tree, shared.paths
+    for slot in slots:
+        paths.depths[slot] = paths.nodes[slot, 0] = 0  # at the root
+    count = select(memory, slots, statuses)
+    if count < len(slots):  # one has collided, and is not in flight
+        slot = slots[count]
+        for depth in range(paths.depths[slot]):
+            node, action = paths.nodes[slot, depth], paths.actions[slot, depth]
+            tree.nodes[node].unobserved -= 1
+            tree.edges[node, action].edge_unobserved -= 1
     if count == 0:
         return False  # every action worth a simulation is in flight
     totals[NUM_STARTED] += count
@@ -662,9 +540,7 @@ def go_on(code: Any, memory: Pointer[Shared], half: int, num_rows: int) -> int:
 def take_steps(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> int:
     """Add the steps of a half to the tree, and continue its simulations."""
     # Returns `COMPLETED` or `PERFORM`.
-    orient(code, memory, steps, half)
-    find_outcomes(code, memory, steps, steps.new_states, half)
-    return go_on(code, memory, half, expand_half(code, memory, steps, half))
+    return go_on(code, memory, half, add_steps(code, memory, steps, steps.new_states, half))
 
 
 # -- Defines the type that stands for the code of tree search in the signatures of its compiled functions ----
@@ -682,14 +558,12 @@ def search_code() -> CodeType:
 # -- Holds the simulations in flight of a search, and calls the compiled functions that run them -------------
 
 # The functions that a search calls between its requests, with examples of their further arguments
-_STEPS, _BYTES = new_steps(1, 1), np.zeros(1, np.uint8)
+_STEPS = new_steps(1, 1)
 ENTRANCES: dict[Any, tuple[Any, ...]] = {
     begin: (0,),
     go_on: (0, 0),
     take_steps: (_STEPS, 0),
-    orient: (_STEPS, 0),
-    find_outcomes: (_STEPS, _BYTES, 0),
-    expand_half: (_STEPS, 0),
+    add_steps: (_STEPS, np.zeros(1, np.uint8), 0),
     take_values: (np.zeros(1), 0),
     enter_tree: (),
 }
@@ -801,7 +675,7 @@ class Simulations:
         """Return an answer in the form that compiled functions take. The driver has checked its sizes."""
         return Steps(
             bytes_of(out.new_states) if self.has_bytes else np.empty(0, np.uint8),
-            np.array(out.rewards, np.float64),  # `orient` changes them
+            np.ascontiguousarray(out.rewards, np.float64),
             np.ascontiguousarray(out.terminated).view(np.uint8),
             np.ascontiguousarray(out.truncated).view(np.uint8),
             np.ascontiguousarray(out.infos["num_steps"], np.int64),
