@@ -164,24 +164,13 @@ class Draws(NamedTuple):
 
 @jit(inline=True)
 def _draw_seeds(progress: Progress, draws: Draws, half: int) -> None:
-    """Draw the seeds of a request, as `planvec.planners.mcts.search.LeafRollouts` draws them."""
+    """Draw the seeds of a request, as `planvec.planners.mcts.search` draws them."""
     if progress.stages[half] == LEAVES:
         draws.action_seeds[half] = next_uint64(draws.random) >> np.uint64(1)  # as `integers(2**63)`
     if len(draws.seeds) > 0:
         first = progress.bounds[half]
         for row in range(first, first + progress.num_rows[half]):
             draws.seeds[row] = next_uint64(draws.random)
-
-
-@jit(inline=True)
-def _count(progress: Progress, answer: Steps) -> bool:
-    """Count the rows of an answer. Returns whether all rewards are finite; else `check_numbers` raises."""
-    for reward in answer.rewards:
-        if not np.isfinite(reward):
-            return False
-    progress.totals[NUM_ROWS] += len(answer.rewards)
-    progress.totals[NUM_CHUNKS] += 1
-    return True
 
 
 @jit(inline=True)
@@ -245,7 +234,14 @@ def _perform(
             answer.rewards,  # not written: there are no extras
             False,
         )
-    return status == 0 and _count(progress, answer)
+    if status != 0:
+        return False
+    for reward in answer.rewards:
+        if not np.isfinite(reward):
+            return False  # `check_numbers` raises
+    progress.totals[NUM_ROWS] += count
+    progress.totals[NUM_CHUNKS] += 1
+    return True
 
 
 @jit(cache=True)

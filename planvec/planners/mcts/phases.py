@@ -198,21 +198,15 @@ def _width(legal: NDArray[np.bool_], node: int, wanted: int) -> int:
 
 
 @jit(inline=True)
-def _scale(
-    node: int,
-    edges: NDArray[Any],
-    bounds: NDArray[np.float64],
-    width: int,
-    value_scale: float,
-) -> float:
+def _scale(tree: TreeArrays, rules: Rules, node: int, width: int) -> float:
     """Return the scale of the exploration term at a node."""
-    scale = value_scale
-    if value_scale < 0.0:
-        low, high = bounds[0], bounds[1]
-        if value_scale == SCALE_BY_NODE:
+    scale = rules.value_scale
+    if scale < 0.0:
+        low, high = tree.bounds[0], tree.bounds[1]
+        if scale == SCALE_BY_NODE:
             lowest, highest = math.inf, -math.inf
             for action in range(width):
-                edge = edges[node, action]
+                edge = tree.edges[node, action]
                 if edge.edge_visits > 0:
                     lowest = min(lowest, edge.edge_values)
                     highest = max(highest, edge.edge_values)
@@ -223,20 +217,14 @@ def _scale(
 
 
 @jit(inline=True)
-def _untried(
-    node: int,
-    edges: NDArray[Any],
-    legal: NDArray[np.bool_],
-    start: int,
-    width: int,
-    use_legal: bool,
-) -> int:
+def _untried(tree: TreeArrays, rules: Rules, node: int, start: int, width: int) -> int:
     """Return the first action from `start` on that no simulation has taken; -1: none."""
     untried = -1
     action = start
     for _ in range(width):
-        edge = edges[node, action]
-        if edge.edge_visits + edge.edge_unobserved == 0 and (not use_legal or legal[node, action]):
+        edge = tree.edges[node, action]
+        is_legal = not rules.use_legal or tree.legal[node, action]
+        if edge.edge_visits + edge.edge_unobserved == 0 and is_legal:
             untried = action
             break
         action = action + 1 if action + 1 < width else 0
@@ -245,19 +233,11 @@ def _untried(
 
 @jit(inline=True)
 def _best(
-    node: int,
-    edges: NDArray[Any],
-    priors: NDArray[np.float64],
-    legal: NDArray[np.bool_],
-    start: int,
-    width: int,
-    node_value: float,
-    factor: float,
-    log_total: float,
-    use_priors: bool,
-    use_legal: bool,
+    tree: TreeArrays, rules: Rules, node: int, start: int, width: int, factor: float, log_total: float
 ) -> int:
     """Return the action with the highest score; of equals the first from `start` on."""
+    use_priors, use_legal, legal = rules.use_priors, rules.use_legal, tree.legal
+    node_value = tree.nodes[node].values
     best = action = start
     if use_legal:
         for _ in range(width):
@@ -267,11 +247,11 @@ def _best(
     best_score = -math.inf
     for _ in range(width):
         if not use_legal or legal[node, action]:
-            edge = edges[node, action]
+            edge = tree.edges[node, action]
             count = edge.edge_visits + edge.edge_unobserved
             value = edge.edge_values if edge.edge_visits > 0 else node_value
             if use_priors:
-                score = value + factor * priors[node, action] / (1.0 + count)
+                score = value + factor * tree.priors[node, action] / (1.0 + count)
             else:
                 score = value + factor * math.sqrt(log_total / count)
             if score > best_score:
@@ -281,12 +261,7 @@ def _best(
 
 
 @jit()
-def _draw_outcome(
-    first: int,
-    outcomes: NDArray[Any],
-    counters: NDArray[np.int64],
-    seed: int,
-) -> int:
+def _draw_outcome(first: int, outcomes: NDArray[Any], counters: NDArray[np.int64], seed: int) -> int:
     """Draw one of the outcomes of an action, with the frequencies of their samples."""
     total = 0
     outcome = first
@@ -315,7 +290,7 @@ def select(memory: Pointer[Shared], slots: NDArray[np.int64], statuses: NDArray[
     shared: Shared = value_at(memory)
     tree, paths, rules, halving = shared.tree, shared.paths, shared.rules, shared.halving
     num_begun = shared.progress.totals[NUM_STARTED]  # before these, as halving counts
-    nodes, edges, outcomes, priors, legal = tree.nodes, tree.edges, tree.outcomes, tree.priors, tree.legal
+    nodes, edges, outcomes = tree.nodes, tree.edges, tree.outcomes
     num_actions = edges.shape[1]
     widens = not math.isinf(rules.widening[0])
     use_priors, use_legal, chance = rules.use_priors, rules.use_legal, rules.chance
@@ -335,7 +310,7 @@ def select(memory: Pointer[Shared], slots: NDArray[np.int64], statuses: NDArray[
                 wanted = min(float(num_actions), _allowed(rules.widening, total + 1))
                 width = int(wanted)
                 if use_legal:  # so many legal ones
-                    width = _width(legal, index, width)
+                    width = _width(tree.legal, index, width)
             start = node.starts if node.starts < width else 0
             action = -1
             if halves and depth == 0:
@@ -343,29 +318,16 @@ def select(memory: Pointer[Shared], slots: NDArray[np.int64], statuses: NDArray[
                 is_past = number_begun >= len(halving.sequence)
                 action = halving_action(tree, halving, -1 if is_past else halving.sequence[number_begun])
             elif not use_priors and (total < width or widens or use_legal):  # else all were tried
-                action = _untried(index, edges, legal, start, width, use_legal)
+                action = _untried(tree, rules, index, start, width)
             if action < 0:
-                scale = _scale(index, edges, tree.bounds, width, rules.value_scale)
-                factor, log_total = rules.exploration * scale, 0.0
+                factor, log_total = rules.exploration * _scale(tree, rules, index, width), 0.0
                 if use_priors:
                     total += 1
                     rate = math.log((total + 19652.0 + 1.0) / 19652.0) + 1.25
                     factor *= rate * math.sqrt(total)
                 else:
                     log_total = 2.0 * _log(total)
-                action = _best(
-                    index,
-                    edges,
-                    priors,
-                    legal,
-                    start,
-                    width,
-                    node.values,
-                    factor,
-                    log_total,
-                    use_priors,
-                    use_legal,
-                )
+                action = _best(tree, rules, index, start, width, factor, log_total)
             edge = edges[index, action]
             outcome: Any = np.int64(edge.first_outcomes)
             if chance == SINGLE:

@@ -13,10 +13,16 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.planners.driver import PlanCallback
-from planvec.planners.mcts.adaptation import Choice, advance_by_observation, choose, with_choice
 from planvec.planners.mcts.arrays import AS_GIVEN, GRAPH
 from planvec.planners.mcts.config import MCTSConfig
-from planvec.planners.mcts.setup import has_room, tree_kind
+from planvec.planners.mcts.setup import (
+    Choice,
+    advance_by_observation,
+    choose,
+    has_room,
+    tree_kind,
+    with_choice,
+)
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import check_action_space

@@ -323,7 +323,7 @@ def take_values(code: Any, memory: Pointer[Shared], values: NDArray[np.float64],
 
 
 @jit()
-def request_steps(memory: Pointer[Shared], half: int) -> None:
+def request_steps(memory: Pointer[Shared], half: int) -> int:
     """Write the request to take the last action of each path."""
     shared: Shared = value_at(memory)
     paths, rules = shared.paths, shared.rules
@@ -341,6 +341,7 @@ def request_steps(memory: Pointer[Shared], half: int) -> None:
         source = paths.actions[slot, depth] * action_size
         copy_bytes(shared.actions, source, requests.actions, row * action_size, action_size)
     progress.stages[half] = STEPS
+    return PERFORM
 
 
 @jit(cache=True)
@@ -431,24 +432,6 @@ def add_steps(code: Any, memory: Pointer[Shared], steps: Steps, keys: NDArray[np
     return count
 
 
-@jit()
-def select_on(memory: Pointer[Shared], half: int, num_rows: int) -> bool:
-    """Continue the selections of the first rows of a half. Returns whether some lead to further steps."""
-    shared: Shared = value_at(memory)
-    progress = shared.progress
-    first, kept = progress.bounds[half], 0
-    if num_rows > 0:
-        slots = progress.rows[first : first + num_rows]
-        statuses = progress.statuses[first : first + num_rows]
-        select(memory, slots, statuses)
-        for index in range(num_rows):
-            if statuses[index] == SAMPLE:
-                slots[kept] = slots[index]
-                kept += 1
-    progress.num_rows[half] = kept
-    return kept > 0
-
-
 @jit(inline=True)
 def _num_allowed(tree: TreeArrays, progress: Progress, rules: Rules) -> Any:
     """Return how many simulations may begin; set the reason to stop where it is 0 from now on."""
@@ -471,20 +454,19 @@ def _num_allowed(tree: TreeArrays, progress: Progress, rules: Rules) -> Any:
     return free
 
 
-@jit()
-def _select_half(memory: Pointer[Shared], half: int) -> bool:
-    """Select the paths of the simulations of a half. Returns whether there are any."""
+@jit(cache=True)
+def begin(code: Any, memory: Pointer[Shared], half: int) -> int:
+    """Begin the simulations of a half."""
+    # Returns `NONE`, `COMPLETED` or `PERFORM`.
     shared: Shared = value_at(memory)
-    rules = shared.rules
+    tree, paths, rules = shared.tree, shared.paths, shared.rules
     progress, requests = shared.progress, shared.requests
     first, totals = progress.bounds[half], progress.totals
-    num_allowed = min(_num_allowed(shared.tree, progress, rules), progress.bounds[half + 1] - first)
+    num_allowed = min(_num_allowed(tree, progress, rules), progress.bounds[half + 1] - first)
     if num_allowed <= 0:
-        return False
+        return NONE
     last = first + num_allowed
-    statuses = progress.statuses[first:last]
-    slots = progress.slots[first:last]
-    tree, paths = shared.tree, shared.paths
+    statuses, slots = progress.statuses[first:last], progress.slots[first:last]
     for slot in slots:
         paths.depths[slot] = paths.nodes[slot, 0] = 0  # at the root
     count = select(memory, slots, statuses)
@@ -495,7 +477,7 @@ def _select_half(memory: Pointer[Shared], half: int) -> bool:
             tree.nodes[node].unobserved -= 1
             tree.edges[node, action].edge_unobserved -= 1
     if count == 0:
-        return False  # every action worth a simulation is in flight
+        return NONE  # every action worth a simulation is in flight
     totals[NUM_STARTED] += count
     progress.counts[half] = count
     num_rows = 0
@@ -510,30 +492,26 @@ def _select_half(memory: Pointer[Shared], half: int) -> bool:
             num_rows += 1
     progress.num_rows[half] = num_rows
     totals[NUM_IDLE] = 0 if num_rows > 0 else totals[NUM_IDLE] + count
-    return True
-
-
-@jit(cache=True)
-def begin(code: Any, memory: Pointer[Shared], half: int) -> int:
-    """Begin the simulations of a half."""
-    # Returns `NONE`, `COMPLETED` or `PERFORM`.
-    if not _select_half(memory, half):
-        return NONE
-    shared: Shared = value_at(memory)
-    if shared.progress.num_rows[half] > 0:
-        request_steps(memory, half)
-        return PERFORM
-    return finish(memory, half)
+    return request_steps(memory, half) if num_rows > 0 else finish(memory, half)
 
 
 @jit(cache=True)
 def go_on(code: Any, memory: Pointer[Shared], half: int, num_rows: int) -> int:
-    """Continue the simulations of a half after their steps were added to the tree."""
+    """Continue the selections of the first rows of a half, whose steps are in the tree now."""
     # Returns `COMPLETED` or `PERFORM`.
-    if select_on(memory, half, num_rows):
-        request_steps(memory, half)
-        return PERFORM
-    return finish(memory, half)
+    shared: Shared = value_at(memory)
+    progress = shared.progress
+    first, kept = progress.bounds[half], 0
+    if num_rows > 0:
+        slots = progress.rows[first : first + num_rows]
+        statuses = progress.statuses[first : first + num_rows]
+        select(memory, slots, statuses)
+        for index in range(num_rows):
+            if statuses[index] == SAMPLE:
+                slots[kept] = slots[index]
+                kept += 1
+    progress.num_rows[half] = kept
+    return request_steps(memory, half) if kept > 0 else finish(memory, half)
 
 
 @jit(cache=True)
