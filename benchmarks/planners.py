@@ -25,14 +25,26 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import numba
 import numpy as np
 from figures import Figures, add_plain
-from numba import njit
 
 import planvec
+from planvec.kernels import compile_loop, jit, value_at
 from planvec.planners.mcts import phases
-from planvec.planners.mcts.arrays import NUM_NODES, SCALE_BY_TREE, Rules, empty_arrays, empty_paths
-from planvec.planners.mcts.phases import no_halving
+from planvec.planners.mcts.arrays import (
+    NONE,
+    NUM_NODES,
+    PERFORM,
+    SCALE_BY_TREE,
+    Rules,
+    Steps,
+    TreeKind,
+    empty_arrays,
+)
+from planvec.planners.mcts.phases import mix
+from planvec.planners.mcts.simulations import Simulations, begin, new_steps, search_code, take_steps
+from planvec.planners.mcts.tree import Tree
 from planvec.rows import Completed
 
 NUM_ACTIONS = 7
@@ -53,55 +65,55 @@ def in_turn(contenders: dict[str, Callable[[], float]]) -> dict[str, float]:
 # -- the tree alone --------------------------------------------------------------------------------
 
 
-@njit
-def _search(
-    tree: Any, paths: Any, rules: Any, slots: Any, num_simulations: int, rows: Any, halving: Any
-) -> None:
-    """Search; the value of a node is a hash of its number, its reward 0."""
-    outcomes, statuses, num_steps, rewards, ones, values, ended = rows
-    phases.init(tree, rules)
-    done = 0
-    while done < num_simulations:
-        phases.start(paths, slots)
-        count = phases.resume(tree, paths, slots, statuses, rules, halving, 0)
-        if count < len(slots):
-            phases.undo(tree, paths, slots[count])
-        first = tree.counters[NUM_NODES]
-        for row in range(count):
-            outcomes[row] = first + row
-            values[row] = (phases.mix(5, first + row) % 1024) / 1024.0
-        used = slots[:count]
-        phases.expand(
-            tree,
-            paths,
-            used,
-            outcomes[:count],
-            outcomes[:count],
-            rewards[:count],
-            ones[:count],
-            num_steps[:count],
-            ended[:count],
-            rules,
-        )
-        phases.back_up(tree, paths, used, values[:count], rules)
-        done += count
+@jit()
+def _search(code: Any, memory: Any, steps: Any) -> int:
+    """Search; the reward of a step is a hash of the number of the new node."""
+    shared = value_at(memory)
+    while True:
+        status = begin(code, memory, 0)
+        if status == NONE:
+            return 0
+        while status == PERFORM:
+            count, first = shared.progress.num_rows[0], shared.tree.counters[NUM_NODES]
+            for row in range(count):
+                steps.rewards[row] = (mix(5, first + row) % 1024) / 1024.0
+            answer = Steps(
+                steps.new_states[: 8 * count],
+                steps.rewards[:count],
+                steps.terminated[:count],
+                steps.truncated[:count],
+                steps.num_steps[:count],
+            )
+            status = take_steps(code, memory, answer, 0)
 
 
 def tree_alone(num_in_flight: int, num_simulations: int) -> Callable[[], float]:
     """Return a measurement of the simulations per second of the selection."""
-    rules = Rules(value_scale=SCALE_BY_TREE, max_depth=100)
-    tree = empty_arrays(num_simulations + num_in_flight + 1, NUM_ACTIONS, 100, False, False)
-    paths = empty_paths(num_in_flight, 100)
-    integers = [np.ones(num_in_flight, np.int64) for _ in range(3)]
-    numbers = [np.zeros(num_in_flight), np.ones(num_in_flight), np.zeros(num_in_flight)]
-    rows = (*integers, *numbers, np.zeros(num_in_flight, bool))
+    config = planvec.MCTS(batch_size=2 * num_in_flight, max_depth=100)  # one of the halves is used
+    rules = Rules(
+        value_scale=SCALE_BY_TREE,
+        max_depth=100,
+        num_simulations=num_simulations,
+        state_bytes=8,
+        action_bytes=8,
+    )
+    capacity, steps = num_simulations + 2 * num_in_flight + 1, new_steps(num_in_flight, 8)
+    steps.num_steps[:] = 1
+    states, kind = np.zeros(capacity, Instant.state_dtype), TreeKind(*[False] * 4, rules.chance, 1.0, 1)
     repeats = max(1, 200_000 // num_simulations)
 
     def measure() -> float:
-        started = time.perf_counter()
+        seconds = 0.0
         for _ in range(repeats):
-            _search(tree, paths, rules, np.arange(num_in_flight), num_simulations, rows, no_halving())
-        return repeats * num_simulations / (time.perf_counter() - started)
+            arrays = empty_arrays(capacity, NUM_ACTIONS, 100, False, False)
+            phases.init(arrays, rules)
+            tree = Tree(arrays, states, np.arange(NUM_ACTIONS), kind)
+            memory = Simulations(config, rules, tree, states[:1], phases.no_halving()).memory
+            search = compile_loop(_search, search_code(), numba.typeof(memory), numba.typeof(steps))
+            started = time.perf_counter()
+            search(None, memory, steps)
+            seconds += time.perf_counter() - started
+        return repeats * num_simulations / seconds
 
     return measure
 

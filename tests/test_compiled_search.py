@@ -14,7 +14,7 @@ from compare import assert_same, same_plans
 import planvec
 from planvec import MCTS, InvalidBatchError, Plan, PlanEnv
 from planvec.planners.mcts import compiled as compiled_search
-from planvec.planners.mcts.compiled import KernelRun, RowRun
+from planvec.planners.mcts.compiled import SearchRun
 from planvec.stepping.row_loop import RowLoop
 
 SLIPPERY = "FrozenLake8x8-v1"
@@ -27,29 +27,30 @@ class Driven(PlanEnv):
         return super().step_batch(*args, **options)
 
 
-def record(kind: type, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return a list to which the runs of a kind are added."""
-    made: list[Any] = []
-    load = kind.load  # type: ignore[attr-defined]
+def record(has_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> list[SearchRun]:
+    """Return a list to which the runs with a kernel are added, or those without."""
+    made: list[SearchRun] = []
+    load = SearchRun.load
 
-    def loaded(self: Any) -> None:
-        made.append(self)
+    def loaded(self: SearchRun) -> None:
+        if self.has_kernel == has_kernel:
+            made.append(self)
         load(self)
 
-    monkeypatch.setattr(kind, "load", loaded)
+    monkeypatch.setattr(SearchRun, "load", loaded)
     return made
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> list[KernelRun]:
-    """The searches that were run in a compiled loop."""
-    return record(KernelRun, monkeypatch)
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[SearchRun]:
+    """The searches that were run in a compiled loop with a kernel."""
+    return record(True, monkeypatch)
 
 
 @pytest.fixture
-def row_runs(monkeypatch: pytest.MonkeyPatch) -> list[RowRun]:
+def row_runs(monkeypatch: pytest.MonkeyPatch) -> list[SearchRun]:
     """The searches that were run without a driver, but also without a kernel."""
-    return record(RowRun, monkeypatch)
+    return record(False, monkeypatch)
 
 
 def both(env_id: str, **options: Any) -> tuple[PlanEnv, PlanEnv]:
@@ -59,7 +60,7 @@ def both(env_id: str, **options: Any) -> tuple[PlanEnv, PlanEnv]:
 
 
 def check_equal_plans(
-    env_id: str, config: MCTS, runs: list[KernelRun], seeds: range = range(2), **options: Any
+    env_id: str, config: MCTS, runs: list[SearchRun], seeds: range = range(2), **options: Any
 ) -> None:
     """Check that a search finds the same plan and the same tree with and without the driver and a kernel."""
     plain, fast = both(env_id, **options)
@@ -131,7 +132,7 @@ SLOW = ("Acrobot-v1", "MountainCar-v0", "FrozenLake-v1", "CliffWalking-v1", "Tax
     ],
 )
 def test_the_plan_and_the_tree_are_those_of_the_search_in_python(
-    env_id: str, options: dict[str, Any], runs: list[KernelRun]
+    env_id: str, options: dict[str, Any], runs: list[SearchRun]
 ) -> None:
     check_equal_plans(env_id, MCTS(num_simulations=700, **options), runs)
 
@@ -153,7 +154,7 @@ def test_the_plan_and_the_tree_are_those_of_the_search_in_python(
     ],
 )
 def test_budgets_end_the_search_at_the_same_simulation(
-    options: dict[str, Any], reason: str, runs: list[KernelRun]
+    options: dict[str, Any], reason: str, runs: list[SearchRun]
 ) -> None:
     plain, fast = both("CartPole-v1")
     with plain, fast:
@@ -164,7 +165,7 @@ def test_budgets_end_the_search_at_the_same_simulation(
     check_same_plan(expected, got)
 
 
-def test_seconds_end_the_search(runs: list[KernelRun]) -> None:
+def test_seconds_end_the_search(runs: list[SearchRun]) -> None:
     config = MCTS(num_simulations=None, max_seconds=0.05, rollout_horizon=0)
     with PlanEnv("CartPole-v1", compiled=True) as env:
         config.plan(env, env.reset(seed=0).state, seed=0)  # loads the loop
@@ -190,7 +191,7 @@ def test_seconds_are_shared_by_all_roots(compiled: bool) -> None:
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", SLIPPERY])
 def test_searches_in_this_process_need_no_driver(
-    env_id: str, row_runs: list[RowRun], monkeypatch: pytest.MonkeyPatch
+    env_id: str, row_runs: list[SearchRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A callback sees the same numbers, rows are counted and audited, and errors are told."""
     plans, calls = [], []
@@ -216,7 +217,7 @@ def test_searches_in_this_process_need_no_driver(
 
 
 def test_searches_without_driver_use_a_kernel_that_is_there(
-    row_runs: list[RowRun], monkeypatch: pytest.MonkeyPatch
+    row_runs: list[SearchRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: Any) -> None:
         raise AssertionError("the environment has stepped itself")
@@ -254,7 +255,7 @@ def test_batches_that_do_more_are_not_passed_over(how: str, compiled: bool) -> N
     assert len(calls) >= 5
 
 
-def test_an_error_of_the_environment_ends_a_search_without_driver(row_runs: list[RowRun]) -> None:
+def test_an_error_of_the_environment_ends_a_search_without_driver(row_runs: list[SearchRun]) -> None:
     with PlanEnv("CartPole-v1", compiled=False) as env:
         state = env.reset(seed=0).state
         base: Any = env.env.unwrapped
@@ -291,7 +292,7 @@ def test_a_tree_with_other_actions_is_refused(compiled: bool) -> None:
 
 
 def test_a_callback_gets_the_same_numbers_and_stops_the_search_at_the_same_one(
-    runs: list[KernelRun],
+    runs: list[SearchRun],
 ) -> None:
     plain, fast = both(SLIPPERY)
     calls: dict[PlanEnv, list[tuple[int, int]]] = {plain: [], fast: []}
@@ -311,7 +312,7 @@ def test_a_callback_gets_the_same_numbers_and_stops_the_search_at_the_same_one(
     check_same_plan(expected, got)
 
 
-def test_several_roots_on_threads_give_the_plans_that_each_gives_alone(runs: list[KernelRun]) -> None:
+def test_several_roots_on_threads_give_the_plans_that_each_gives_alone(runs: list[SearchRun]) -> None:
     config = MCTS(num_simulations=400)
     plain, fast = both(SLIPPERY)
     with plain, fast:
@@ -326,7 +327,7 @@ def test_several_roots_on_threads_give_the_plans_that_each_gives_alone(runs: lis
 @pytest.mark.parametrize("env_id", ["CartPole-v1", SLIPPERY])
 @pytest.mark.parametrize("options", [{}, {"transpositions": True, "rollout_horizon": 0}])
 def test_an_episode_that_reuses_its_trees_is_the_same(
-    env_id: str, options: dict[str, Any], runs: list[KernelRun]
+    env_id: str, options: dict[str, Any], runs: list[SearchRun]
 ) -> None:
     plain, fast = both(env_id)
     config = MCTS(num_simulations=150, **options)
@@ -338,7 +339,7 @@ def test_an_episode_that_reuses_its_trees_is_the_same(
         assert_same(getattr(got, name), getattr(expected, name))
 
 
-def test_a_search_goes_on_with_a_tree_of_the_other_kind(runs: list[KernelRun]) -> None:
+def test_a_search_goes_on_with_a_tree_of_the_other_kind(runs: list[SearchRun]) -> None:
     config = MCTS(num_simulations=300, transpositions=True)
     plain, fast = both(SLIPPERY)
     with plain, fast:
@@ -363,7 +364,7 @@ def test_the_generator_is_left_where_the_search_in_python_leaves_it() -> None:
     assert states[0] == states[1]
 
 
-def test_states_that_the_kernel_refuses_are_stepped_by_the_environment(runs: list[KernelRun]) -> None:
+def test_states_that_the_kernel_refuses_are_stepped_by_the_environment(runs: list[SearchRun]) -> None:
     """A cart far outside is stepped by the environment: its kernel is written for states of episodes."""
     plain, fast = both("CartPole-v1")
     with plain, fast:
@@ -376,7 +377,7 @@ def test_states_that_the_kernel_refuses_are_stepped_by_the_environment(runs: lis
 
 
 @pytest.mark.slow
-def test_rollouts_that_the_kernel_refuses_are_made_by_the_environment(runs: list[KernelRun]) -> None:
+def test_rollouts_that_the_kernel_refuses_are_made_by_the_environment(runs: list[SearchRun]) -> None:
     """Kernels leave rows of more than a million steps to the environment, which Ctrl-C can interrupt."""
     config = MCTS(num_simulations=6, rollout_horizon=1_000_001, batch_size=2)
     check_equal_plans("CliffWalking-v1", config, runs, range(1))
@@ -409,7 +410,7 @@ def test_an_environment_that_is_changed_by_a_callback_is_told() -> None:
         MCTS(num_simulations=100).plan(env, env.reset(seed=0).state, callback=change)
 
 
-def test_attributes_that_were_changed_before_count(runs: list[KernelRun]) -> None:
+def test_attributes_that_were_changed_before_count(runs: list[SearchRun]) -> None:
     plain, fast = both("CartPole-v1")
     with plain, fast:
         state = plain.reset(seed=1).state
@@ -431,7 +432,7 @@ def test_attributes_that_were_changed_before_count(runs: list[KernelRun]) -> Non
     ],
 )
 def test_searches_that_need_python_run_in_python(
-    env_id: str, options: dict[str, Any], runs: list[KernelRun]
+    env_id: str, options: dict[str, Any], runs: list[SearchRun]
 ) -> None:
     plain, fast = both(env_id)
     with plain, fast:
@@ -443,7 +444,7 @@ def test_searches_that_need_python_run_in_python(
 
 
 def test_the_loop_is_loaded_when_searches_have_taken_a_second(
-    runs: list[KernelRun], monkeypatch: pytest.MonkeyPatch
+    runs: list[SearchRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiled_search, "_SECONDS_TO_LOAD", 0.1)
     config = MCTS(num_simulations=1000, rollout_horizon=0)
@@ -456,7 +457,7 @@ def test_the_loop_is_loaded_when_searches_have_taken_a_second(
         check_same_plan(plans[0], plan)
 
 
-def test_a_batch_env_in_this_process_runs_it_and_workers_do_not(runs: list[KernelRun]) -> None:
+def test_a_batch_env_in_this_process_runs_it_and_workers_do_not(runs: list[SearchRun]) -> None:
     config = MCTS(num_simulations=100)
     plans = []
     for num_workers in (0, 1):
@@ -467,14 +468,14 @@ def test_a_batch_env_in_this_process_runs_it_and_workers_do_not(runs: list[Kerne
 
 
 def test_ctrl_c_ends_the_searches_of_all_roots(monkeypatch: pytest.MonkeyPatch) -> None:
-    advance, calls = KernelRun._advance, itertools.count()
+    advance, calls = SearchRun._advance, itertools.count()
 
-    def interrupted(self: KernelRun, max_events: int) -> int:
+    def interrupted(self: SearchRun, max_events: int) -> int:
         if next(calls) == 20:
             raise KeyboardInterrupt
         return advance(self, max_events)
 
-    monkeypatch.setattr(KernelRun, "_advance", interrupted)
+    monkeypatch.setattr(SearchRun, "_advance", interrupted)
     with PlanEnv("CartPole-v1", compiled=True) as env:
         states = np.repeat(env.reset(seed=0).state, 4)
         with pytest.raises(KeyboardInterrupt):

@@ -732,12 +732,12 @@ def test_a_prepared_planner_compiles_nothing_when_it_plans() -> None:
         import planvec
         planner = planvec.MCTS(num_simulations=20)
         planner.prepare()
-        from planvec.planners.mcts import compiled, memory
+        from planvec.planners.mcts import compiled, simulations
 
         def compiled_now(loop, *types):
             raise AssertionError(loop)
 
-        compiled.compile_loop = memory.compile_loop = compiled_now
+        compiled.compile_loop = simulations.compile_loop = compiled_now
         class Driven(planvec.PlanEnv):
             def step_batch(self, *args, **options):
                 return super().step_batch(*args, **options)

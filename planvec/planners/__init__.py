@@ -1,8 +1,7 @@
-"""Planners: they choose actions by stepping states in batches, on any `BatchStepper`.
+"""Planners: they choose actions by stepping states in batches, on any `BatchStepper`. `PLANNERS` names all.
 
 `planvec.Swarm` and its kin plan one action; `planvec.run_episode` plans and acts until the episode ends.
 
-    table      names every planner: one file or folder and one entry each
     base       `Planner`, the base class: a frozen configuration with `begin` to override
     search     `Search`, one decision in progress, and the requests that it may make
     driver     the loop that sends requests to the stepper
@@ -14,7 +13,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, NamedTuple
 
 from planvec.lazy import lazy_names
 from planvec.planners.base import Planner, check_stepper, help_text, on_command_line, option
@@ -52,7 +52,6 @@ from planvec.planners.shooting.distributions import Distribution
 from planvec.planners.shooting.planners import CEM, ICEM, MPPI, RandomShooting
 from planvec.planners.swarm.config import NormalDt
 from planvec.planners.swarm.planner import Swarm, SwarmWave
-from planvec.planners.table import PLANNERS, PlannerEntry
 from planvec.planners.width.planner import IW, RolloutIW
 
 if TYPE_CHECKING:
@@ -115,6 +114,32 @@ __all__ = [
     "trajectory_arrays",
     "view_of",
 ]
+
+
+class PlannerEntry(NamedTuple):
+    """Names the class of a planner, which is imported when it is used."""
+
+    module: str  # full name of the module or package
+    class_name: str
+
+    def load(self) -> type[Planner]:
+        """Import and return the class."""
+        planner_class: type[Planner] = getattr(importlib.import_module(self.module), self.class_name)
+        return planner_class
+
+
+# The table of planners, from which the command line takes them: name there -> class
+PLANNERS = {
+    "swarm": PlannerEntry("planvec.planners.swarm.planner", "Swarm"),
+    "swarm-wave": PlannerEntry("planvec.planners.swarm.planner", "SwarmWave"),
+    "mcts": PlannerEntry("planvec.planners.mcts.planner", "MCTS"),
+    "rollout-iw": PlannerEntry("planvec.planners.width.planner", "RolloutIW"),
+    "iw": PlannerEntry("planvec.planners.width.planner", "IW"),
+    "random-shooting": PlannerEntry("planvec.planners.shooting.planners", "RandomShooting"),
+    "cem": PlannerEntry("planvec.planners.shooting.planners", "CEM"),
+    "icem": PlannerEntry("planvec.planners.shooting.planners", "ICEM"),
+    "mppi": PlannerEntry("planvec.planners.shooting.planners", "MPPI"),
+}
 
 if not TYPE_CHECKING:  # they import numba
     __getattr__, __dir__ = lazy_names(

@@ -357,17 +357,24 @@ class Planner(ABC):
     @staticmethod
     def _plans(searches: Sequence[Search], started: float) -> list[Plan]:
         """Return the plans of searches that are over."""
-        elapsed = time.perf_counter() - started
-        return [
-            dataclasses.replace(
-                _plan_of(search),
-                num_simulations=search.num_simulations,
-                num_env_steps=search.num_env_steps,
-                elapsed=elapsed,
-                stop_reason=search.stop_reason or "exhausted",
+        elapsed, plans = time.perf_counter() - started, []
+        for search in searches:
+            plan = search.plan()
+            if not isinstance(plan, Plan):
+                raise TypeError(
+                    f"{type(search).__name__}.plan: expected a planvec.Plan, got {type(plan).__name__}; "
+                    "return planvec.Plan(action=..., value=...)"
+                )
+            plans.append(
+                dataclasses.replace(
+                    plan,
+                    num_simulations=search.num_simulations,
+                    num_env_steps=search.num_env_steps,
+                    elapsed=elapsed,
+                    stop_reason=search.stop_reason or "exhausted",
+                )
             )
-            for search in searches
-        ]
+        return plans
 
     @staticmethod
     def _generator(seed: int | None) -> np.random.Generator:
@@ -376,14 +383,3 @@ class Planner(ABC):
 
 
 document_options(Planner)
-
-
-def _plan_of(search: Search) -> Plan:
-    """Return the plan of a search that is over."""
-    plan = search.plan()
-    if not isinstance(plan, Plan):
-        raise TypeError(
-            f"{type(search).__name__}.plan: expected a planvec.Plan, got {type(plan).__name__}; return "
-            "planvec.Plan(action=..., value=...)"
-        )
-    return plan

@@ -127,26 +127,6 @@ def send_rollouts(env: BatchStepper, request: RolloutRequest) -> Promise[Rollout
     return promise
 
 
-def rows_of(out: Transitions, rows: slice) -> Transitions:
-    """Return some rows of a batch of transitions."""
-    assert out.new_states is not None
-    return Transitions(
-        out.new_states[rows],
-        take_rows(out.observations, rows),
-        out.rewards[rows],
-        out.terminated[rows],
-        out.truncated[rows],
-        _slice_infos(out.infos, rows),
-    )
-
-
-def _slice_infos(infos: dict[str, Any], rows: slice) -> dict[str, Any]:
-    return {
-        key: _slice_infos(value, rows) if isinstance(value, dict) else value[rows]
-        for key, value in infos.items()
-    }
-
-
 _FEW = 64  # numbers that Python adds up faster than NumPy
 
 # `callback(num_simulations, num_env_steps)` after each batch; True stops the search
@@ -348,6 +328,6 @@ def _answers(batch: _Batch) -> list[tuple[_Pending, Any]]:
     answers, start = [], 0
     for member in batch.members:
         stop = start + len(member.request.states)
-        answers.append((member, rows_of(answer, slice(start, stop))))
+        answers.append((member, Transitions(*(take_rows(part, slice(start, stop)) for part in answer))))
         start = stop
     return answers

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -29,17 +29,11 @@ from planvec.kernels import (
     value_at,
 )
 from planvec.planners.driver import Budget, PlanCallback, PlanProgress, check_numbers
-from planvec.planners.mcts.arrays import SINGLE, Rules, TreeKind, empty_arrays, empty_paths
-from planvec.planners.mcts.config import MCTSConfig
-from planvec.planners.mcts.memory import Simulations
-from planvec.planners.mcts.phases import init, no_halving
-from planvec.planners.mcts.search import TreeSearch
-from planvec.planners.mcts.simulations import (
+from planvec.planners.mcts.arrays import (
     CALLBACK,
     COMPLETED,
     DONE,
     ENDED,
-    FIRST_REQUEST,
     GOES_ON,
     LEAVES,
     MAX_ENV_STEPS,
@@ -55,12 +49,23 @@ from planvec.planners.mcts.simulations import (
     PAUSED,
     PERFORM,
     REFUSED,
+    SINGLE,
     STEPS,
     STOP,
     STOP_REASONS,
     Progress,
+    Rules,
     Shared,
     Steps,
+    TreeKind,
+    empty_arrays,
+)
+from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.phases import init, no_halving
+from planvec.planners.mcts.search import TreeSearch
+from planvec.planners.mcts.simulations import (
+    ENTRANCES,
+    Simulations,
     begin,
     new_steps,
     search_code,
@@ -83,7 +88,7 @@ from planvec.rows import BatchStepper, KernelUse, Outputs, Perform, RolloutBatch
 @jit(inline=True)
 def answer_of(shared: Shared, answers: Steps, half: int) -> Steps:
     """Return the part of the answers `[K]` that belongs to the request of a half, as views."""
-    size, first = shared.limits.state_bytes, shared.progress.bounds[half]
+    size, first = shared.rules.state_bytes, shared.progress.bounds[half]
     last = first + shared.progress.num_rows[half]
     return Steps(
         answers.new_states[first * size : last * size],
@@ -134,7 +139,7 @@ def advance(code: Any, memory: Pointer[Shared], answers: Steps, last_event: int)
             totals[NUM_QUEUED] += 1
         if status == COMPLETED or not is_begun:
             totals[NUM_EVENTS] += 1
-            if 0 <= shared.limits.max_env_steps <= totals[NUM_ENV_STEPS] and totals[STOP] == GOES_ON:
+            if 0 <= shared.rules.max_env_steps <= totals[NUM_ENV_STEPS] and totals[STOP] == GOES_ON:
                 totals[STOP] = MAX_ENV_STEPS
         if status == PERFORM:
             return -1
@@ -159,24 +164,13 @@ class Draws(NamedTuple):
 
 @jit(inline=True)
 def _draw_seeds(progress: Progress, draws: Draws, half: int) -> None:
-    """Draw the seeds of a request, as `planvec.planners.mcts.search.LeafRollouts` draws them."""
+    """Draw the seeds of a request, as `planvec.planners.mcts.search` draws them."""
     if progress.stages[half] == LEAVES:
         draws.action_seeds[half] = next_uint64(draws.random) >> np.uint64(1)  # as `integers(2**63)`
     if len(draws.seeds) > 0:
         first = progress.bounds[half]
         for row in range(first, first + progress.num_rows[half]):
             draws.seeds[row] = next_uint64(draws.random)
-
-
-@jit(inline=True)
-def _count(progress: Progress, answer: Steps) -> bool:
-    """Count the rows of an answer. Returns whether all rewards are finite; else `check_numbers` raises."""
-    for reward in answer.rewards:
-        if not np.isfinite(reward):
-            return False
-    progress.totals[NUM_ROWS] += len(answer.rewards)
-    progress.totals[NUM_CHUNKS] += 1
-    return True
 
 
 @jit(inline=True)
@@ -192,8 +186,8 @@ def _perform(
     half: int,
 ) -> bool:
     """Perform the request of a half with the kernel. Returns whether that was possible."""
-    progress, requests, limits = shared.progress, shared.requests, shared.limits
-    first, count, size = progress.bounds[half], progress.num_rows[half], limits.state_bytes
+    progress, requests, rules = shared.progress, shared.requests, shared.rules
+    first, count, size = progress.bounds[half], progress.num_rows[half], rules.state_bytes
     last = first + count
     states, seeds = requests.states[first * size : last * size], draws.seeds[first:last]
     answer = answer_of(shared, answers, half)
@@ -208,8 +202,8 @@ def _perform(
             count,
             states,
             requests.actions[:0],
-            limits.rollout_steps,
-            limits.discount,
+            rules.rollout_steps,
+            rules.discount,
             seeds,
             time_limit,
             draws.action_seeds[half],
@@ -222,7 +216,7 @@ def _perform(
             results,
         )
     else:
-        actions = requests.actions[first * limits.action_bytes : last * limits.action_bytes]
+        actions = requests.actions[first * rules.action_bytes : last * rules.action_bytes]
         status = step_rows(
             kernel,
             constants,
@@ -240,7 +234,14 @@ def _perform(
             answer.rewards,  # not written: there are no extras
             False,
         )
-    return status == 0 and _count(progress, answer)
+    if status != 0:
+        return False
+    for reward in answer.rewards:
+        if not np.isfinite(reward):
+            return False  # `check_numbers` raises
+    progress.totals[NUM_ROWS] += count
+    progress.totals[NUM_CHUNKS] += 1
+    return True
 
 
 @jit(cache=True)
@@ -258,7 +259,7 @@ def run_search(
 ) -> int:
     """Run a search until it is over, or until it has processed some answers."""
     # `answers`: `[K]`, written. After `REFUSED`, the answer to the request of the half that was queued last
-    # has to be written before the next call.
+    # has to be written before the next call. Without a kernel (None), this is so with every request.
     # Returns `DONE`, `PAUSED`, `REFUSED` or `ENDED`.
     shared: Shared = value_at(memory)
     totals = shared.progress.totals
@@ -269,79 +270,147 @@ def run_search(
             return status
         half = shared.progress.queue[totals[NUM_QUEUED] - 1]
         _draw_seeds(shared.progress, draws, half)
-        if not _perform(kernel, constants, shared, answers, draws, time_limit, repeats, action_range, half):
+        # numba leaves out what comes after "or" where the kernel is None.
+        if kernel is None or not _perform(
+            kernel, constants, shared, answers, draws, time_limit, repeats, action_range, half
+        ):
             return REFUSED
 
 
-@jit(cache=True)
-def next_request(code: Any, memory: Pointer[Shared], answers: Steps, draws: Draws, max_events: int) -> int:
-    """Run a search up to its next request, which is performed outside. Knows no kernel."""
-    # Returns `DONE`, `PAUSED`, `ENDED`, or `FIRST_REQUEST` + a half: the answer to its request has to be
-    # written before the next call.
-    shared: Shared = value_at(memory)
-    totals = shared.progress.totals
-    status = advance(code, memory, answers, totals[NUM_EVENTS] + max_events)
-    if status >= 0:
-        return status
-    half: int = shared.progress.queue[totals[NUM_QUEUED] - 1]
-    _draw_seeds(shared.progress, draws, half)
-    return FIRST_REQUEST + half
+# -- Runs one search without a driver. Letters: K slots, S bytes of a state ----------------------------------
 
-
-# -- Defines `SearchRun`, which runs one search without a driver. Letters: K slots, S bytes of a state -------
-
-# time after which a run pauses, to look at the clock, at Ctrl-C and at the other roots
+# time after which a run pauses, to look at Ctrl-C and at the other roots
 SECONDS_PER_RUN = 5e-3
+# largest number of simulations of a call of compiled code, which Ctrl-C cannot interrupt
+_MAX_SIMULATIONS = 4096
+
+_log = logging.getLogger("planvec")
+
+# The compiled loop without a kernel, once it is loaded. Its arguments have the same types in all searches.
+_loops: list[Callable[..., int]] = []
 
 
-class SearchRun(ABC):
-    """Runs a search to its end, with compiled code between its requests."""
+def load_loop(simulations: Simulations) -> Callable[..., int]:
+    """Compile the loop without a kernel, or load it from the cache."""
+    if not _loops:
+        answers, none = new_steps(1, simulations.shared.rules.state_bytes), np.zeros(0, np.uint64)
+        examples = (simulations.memory, answers, Draws(none, none, none), 0, None, None, 1)
+        no_kernel = (numba.types.none, numba.types.none, search_code())
+        entry = compile_loop(run_search, *no_kernel, *map(numba.typeof, examples))
+        _loops.append(functools.partial(entry, None, None, None))
+    return _loops[0]
+
+
+class SearchRun:
+    """Runs a search to its end, in compiled code but for its requests; with a kernel (`use`), those too."""
 
     # `search`: one that has not begun; `started`: `perf_counter()` at the beginning of the call.
 
-    def __init__(self, search: TreeSearch, perform: Perform, budget: Budget, started: float) -> None:
+    def __init__(
+        self, search: TreeSearch, perform: Perform, use: KernelUse | None, budget: Budget, started: float
+    ) -> None:
         self._search, self._budget, self._started = search, budget, started
-        self._perform_request = perform
+        self._perform_request, self._use = perform, use
         config, simulations = search.config, search.simulations
         num_slots, num_seeds = config.batch_size, config.batch_size * (search.rules.chance != SINGLE)
         self._progress = simulations.progress
         self._progress.totals[NUM_ENV_STEPS] = search.num_env_steps
-        self._answers = new_steps(num_slots, simulations.shared.limits.state_bytes)
+        self._answers = new_steps(num_slots, search.rules.state_bytes)
         self._draws = Draws(
             _words_of(search.generator), np.zeros(num_seeds, np.uint64), np.zeros(2, np.uint64)
         )
         self._repeats = np.full(num_slots, config.dt)
         self._num_slots = np.diff(self._progress.bounds).tolist()
         self._full: list[tuple[StepBatch | RolloutBatch, Outputs] | None] = [None, None]
+        self._arguments = (
+            *(simulations.memory, self._answers, self._draws, 0 if use is None else use.kernel.time_limit),
+            None if use is None or config.dt == 1 else self._repeats,
+            None if use is None else use.kernel.action_range,
+        )
+        self._num_events = 16  # of the next call
+        self._seconds = 0.0  # since the last audit
+        self._num_recorded = (0, 0)
 
-    @abstractmethod
+    @property
+    def has_kernel(self) -> bool:
+        """Whether a kernel performs the requests."""
+        return self._use is not None
+
     def load(self) -> None:
         """Compile the code, or load it from the cache."""
+        if self._use is None:
+            self._loop: Callable[..., int | None] = load_loop(self._search.simulations)
+        else:
+            has_repeats = self._search.config.dt > 1
+            kernel = self._use.kernel
+            self._loop = kernel.open_loop(run_search, search_code(), has_repeats, *self._arguments, 1)
 
-    @abstractmethod
     def proceed(self, callback: PlanCallback | None) -> bool:
-        """Run for some milliseconds, or up to the next call of the callback."""
-        # Returns whether the search is over.
+        """Run for some milliseconds, or up to the next call of the callback. Returns whether it is over."""
+        totals, has_limits = (
+            self._progress.totals,
+            callback is not None or self._budget.max_seconds is not None,
+        )
+        most = 1 if callback is not None else max(1, _MAX_SIMULATIONS // self._search.config.batch_size)
+        started = time.perf_counter()
+        ends = started + SECONDS_PER_RUN
+        while True:
+            num_events, was_stopped = totals[NUM_EVENTS], totals[STOP] != GOES_ON
+            status = self._advance(min(self._num_events, most))
+            now = time.perf_counter()
+            if self._use is not None:
+                self._record(self._use, now - started)
+            if status == ENDED:
+                raise ended_error()
+            is_short = now - started < SECONDS_PER_RUN / 2
+            self._num_events = min(2 * self._num_events, most) if is_short else max(1, self._num_events // 2)
+            if status == REFUSED:
+                self._perform(int(self._progress.queue[totals[NUM_QUEUED] - 1]))
+            if has_limits:
+                self._check_limits(callback, num_events, was_stopped)
+            started = time.perf_counter()
+            if status == DONE or started >= ends or callback is not None:
+                return status == DONE
 
-    # -- limits -----------------------------------------------------------------------------------
+    def _advance(self, num_events: int) -> int:
+        """Run the loop once. Returns its status."""
+        try:
+            status = self._loop(*self._arguments, num_events)
+        except Exception:  # of the function of a user; the environment tells what is wrong
+            _log.debug("the environment performs a request of a search itself", exc_info=True)
+            return REFUSED
+        if status is None:
+            raise PlanvecError(
+                "env: expected an environment that does not change during a search, got one whose attributes "
+                "or methods were changed; change it between two searches"
+            )
+        return status
 
-    def _look_at_limits(self, callback: PlanCallback | None, num_events: int, was_stopped: bool) -> None:
-        """Call the callback after a batch, and look at the clock."""
+    def _record(self, use: KernelUse, seconds: float) -> None:
+        """Count the rows and chunks of the kernel, and audit a row from time to time."""
         totals = self._progress.totals
+        num_rows, num_chunks = int(totals[NUM_ROWS]), int(totals[NUM_CHUNKS])
+        use.record(num_rows - self._num_recorded[0], num_chunks - self._num_recorded[1])
+        self._num_recorded = num_rows, num_chunks
+        self._seconds += seconds
+        if self._seconds >= SECONDS_PER_RUN and totals[NUM_QUEUED]:
+            half = int(self._progress.queue[0])
+            use.audit(self._batch(half), self._outputs(half), self._seconds)
+            self._seconds = 0.0
+
+    def _check_limits(self, callback: PlanCallback | None, num_events: int, was_stopped: bool) -> None:
+        """Call the callback after a batch, and look at the clock."""
+        totals, limit = self._progress.totals, self._budget.max_seconds
         if callback is not None and totals[NUM_EVENTS] > num_events and callback(*self.counts()):
             if not was_stopped and totals[STOP] in (GOES_ON, MAX_ENV_STEPS):
                 totals[STOP] = CALLBACK
-        elif totals[STOP] == GOES_ON and self._is_late():
+        elif totals[STOP] == GOES_ON and limit is not None and time.perf_counter() - self._started >= limit:
             totals[STOP] = MAX_SECONDS
 
     def counts(self) -> tuple[int, int]:
         """Return the numbers of simulations and of environment steps."""
         totals = self._progress.totals
         return int(totals[NUM_SIMULATIONS]), int(totals[NUM_ENV_STEPS])
-
-    def _is_late(self) -> bool:
-        limit = self._budget.max_seconds
-        return limit is not None and time.perf_counter() - self._started >= limit
 
     def finish(self) -> None:
         """Write the counts and the random generator of the search."""
@@ -410,127 +479,7 @@ def _put_words(generator: np.random.Generator, words: NDArray[np.uint64]) -> Non
     generator.bit_generator.state = state
 
 
-# -- Runs one search in a compiled loop with a kernel --------------------------------------------------------
-
-_log = logging.getLogger("planvec")
-
-
-class KernelRun(SearchRun):
-    """Runs a search to its end, without Python between simulations."""
-
-    def __init__(
-        self, search: TreeSearch, perform: Perform, use: KernelUse, budget: Budget, started: float
-    ) -> None:
-        super().__init__(search, perform, budget, started)
-        self._use = use
-        self._arguments = (
-            *(search.simulations.memory, self._answers, self._draws, use.kernel.time_limit),
-            None if search.config.dt == 1 else self._repeats,
-            use.kernel.action_range,
-        )
-        self._seconds = 0.0  # since the last audit
-        self._num_recorded = (0, 0)
-        self._max_events = 16
-
-    def load(self) -> None:
-        has_repeats = self._search.config.dt > 1
-        self._loop = self._use.kernel.open_loop(run_search, search_code(), has_repeats, *self._arguments, 1)
-
-    def proceed(self, callback: PlanCallback | None) -> bool:
-        """Run on; see `SearchRun.proceed`."""
-        totals = self._progress.totals
-        max_events = self._max_events if callback is None else 1
-        started, num_events = time.perf_counter(), totals[NUM_EVENTS]
-        was_stopped = totals[STOP] != GOES_ON
-        status = self._advance(max_events)
-        seconds = time.perf_counter() - started
-        self._record(seconds)
-        if status == ENDED:
-            raise ended_error()
-        if status == REFUSED:
-            queued_last = int(self._progress.queue[totals[NUM_QUEUED] - 1])
-            self._perform(queued_last)
-        elif callback is None:
-            is_short = seconds < SECONDS_PER_RUN / 2
-            self._max_events = max(1, max_events * 2 if is_short else max_events // 2)
-        self._look_at_limits(callback, num_events, was_stopped)
-        return status == DONE
-
-    def _advance(self, max_events: int) -> int:
-        """Run the loop once. Returns its status."""
-        try:
-            status: int | None = self._loop(*self._arguments, max_events)
-        except Exception:  # of the function of a user; the environment tells what is wrong
-            _log.debug("the environment performs a request of a search itself", exc_info=True)
-            return REFUSED
-        if status is None:
-            raise PlanvecError(
-                "env: expected an environment that does not change during a search, got one whose attributes "
-                "or methods were changed; change it between two searches"
-            )
-        return status
-
-    def _record(self, seconds: float) -> None:
-        """Count rows and chunks, and audit a row from time to time."""
-        totals = self._progress.totals
-        num_rows, num_chunks = int(totals[NUM_ROWS]), int(totals[NUM_CHUNKS])
-        self._use.record(num_rows - self._num_recorded[0], num_chunks - self._num_recorded[1])
-        self._num_recorded = num_rows, num_chunks
-        self._seconds += seconds
-        if self._seconds >= SECONDS_PER_RUN and totals[NUM_QUEUED]:
-            half = int(self._progress.queue[0])
-            self._use.audit(self._batch(half), self._outputs(half), self._seconds)
-            self._seconds = 0.0
-
-
-# -- Runs one search whose requests are performed here, one after another ------------------------------------
-
-# largest number of simulations of a call of compiled code, which Ctrl-C cannot interrupt
-_MAX_SIMULATIONS = 4096
-
-# The compiled loop, once it is loaded. Its arguments have the same types in all searches.
-_entries: list[Callable[..., int]] = []
-
-
-def load_loop(simulations: Simulations) -> Callable[..., int]:
-    """Compile the loop, or load it from the cache."""
-    if not _entries:
-        answers, none = new_steps(1, simulations.shared.limits.state_bytes), np.zeros(0, np.uint64)
-        types = map(numba.typeof, (simulations.memory, answers, Draws(none, none, none), 0))
-        _entries.append(compile_loop(next_request, search_code(), *types))
-    return _entries[0]
-
-
-class RowRun(SearchRun):
-    """Runs a search to its end: a call of compiled code, a batch of the environment, and so on."""
-
-    # Arguments as for `SearchRun`.
-
-    def __init__(self, search: TreeSearch, perform: Perform, budget: Budget, started: float) -> None:
-        super().__init__(search, perform, budget, started)
-        self._arguments = (search.simulations.memory, self._answers, self._draws)
-
-    def load(self) -> None:
-        self._loop = load_loop(self._search.simulations)
-
-    def proceed(self, callback: PlanCallback | None) -> bool:
-        totals, loop, arguments = self._progress.totals, self._loop, self._arguments
-        ends = time.perf_counter() + SECONDS_PER_RUN
-        batch_size = self._search.config.batch_size
-        max_events = 1 if callback is not None else max(1, _MAX_SIMULATIONS // batch_size)
-        while True:
-            num_events, was_stopped = totals[NUM_EVENTS], totals[STOP] != GOES_ON
-            status = loop(None, *arguments, max_events)
-            if status >= FIRST_REQUEST:
-                self._perform(status - FIRST_REQUEST)
-            elif status == ENDED:
-                raise ended_error()
-            now = time.perf_counter()
-            if callback is not None or self._budget.max_seconds is not None:
-                self._look_at_limits(callback, num_events, was_stopped)
-            if status == DONE or now >= ends:
-                return status == DONE
-
+# -- Decides which searches run here, and runs them; the entrance of this module -----------------------------
 
 _SECONDS_PER_SIMULATION = 20e-6  # time of a simulation without the compiled loop, with a compiled environment
 # time that searches have to take before the loop is loaded: about the time that loading takes
@@ -539,9 +488,6 @@ _SECONDS_TO_ANNOUNCE = 1.0
 
 # kernel -> the time that its searches have taken, or would have taken without the compiled loop
 _seconds: WeakKeyDictionary[CompiledKernel, float] = WeakKeyDictionary()
-
-
-# -- Decides which searches run here, and runs them; the entrance of this module -----------------------------
 
 
 def run_here(
@@ -568,12 +514,13 @@ def run_here(
     if perform is None:
         return False
     use = _kernel_use(env, suited, budget)
-    runs: list[SearchRun]
-    if use is not None:
-        runs = [KernelRun(search, perform, use, budget, started) for search in suited]
-    else:
-        runs = [RowRun(search, perform, budget, started) for search in suited]
-    _load(runs)
+    runs = [SearchRun(search, perform, use, budget, started) for search in suited]
+    loading = time.perf_counter()
+    for run in runs:
+        run.load()
+    seconds = time.perf_counter() - loading
+    if seconds > _SECONDS_TO_ANNOUNCE:
+        _log.info("the compiled tree search was compiled or loaded in %.1f s", seconds)
     todo, lock = deque(runs), threading.Lock()
 
     def work(index: int, stop: Stop) -> None:
@@ -633,27 +580,17 @@ def _estimate(search: TreeSearch, budget: Budget) -> float:
     return min([*seconds, np.inf if budget.max_seconds is None else budget.max_seconds], default=0.0)
 
 
-def _load(runs: list[SearchRun]) -> None:
-    """Compile the loop of some runs, or load it from the cache, and announce it if that took long."""
-    started = time.perf_counter()
-    for run in runs:
-        run.load()
-    seconds = time.perf_counter() - started
-    if seconds > _SECONDS_TO_ANNOUNCE:
-        _log.info("the compiled tree search was compiled or loaded in %.1f s", seconds)
-
-
 # -- Compile the kernels of tree search before they are needed -----------------------------------------------
 
 
 def warm_up(config: MCTSConfig) -> None:
-    """Make the simulations of a tree of one node, for which every kernel is compiled."""
-    arrays, rules = empty_arrays(4, 2, 2, False, False), Rules(max_depth=2)
+    """Compile what searches call: for the simulations of a tree of one node, as for those of any other."""
+    arrays, rules = empty_arrays(4, 2, 2, False, False), Rules(max_depth=2, state_bytes=8, action_bytes=8)
     init(arrays, rules)
     states, actions = np.zeros(4, [("number", np.int64)]), np.arange(2)
     tree = Tree(arrays, states, actions, TreeKind(False, False, False, False, rules.chance, 1.0, 1))
-    paths, slots = empty_paths(config.batch_size, 2), np.arange(config.batch_size)
-    simulations = Simulations(config, rules, tree, paths, states[:1], [slots], False, no_halving())
-    simulations.load()
+    simulations = Simulations(config, rules, tree, states[:1], no_halving())
+    for function in ENTRANCES:
+        simulations.load(function)
     load_loop(simulations)
     extract_subtree(arrays, 0)

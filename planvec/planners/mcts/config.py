@@ -228,11 +228,6 @@ class MCTSConfig(Planner):
             )
 
     @property
-    def has_own_keys(self) -> bool:
-        """Whether other keys than the whole states say which states share a node."""
-        return self.transpositions is not None and not isinstance(self.transpositions, bool)
-
-    @property
     def is_adaptive(self) -> bool:
         """Whether a look at the environment may choose rollouts, shared nodes and the backup."""
         return (

@@ -10,17 +10,20 @@ progressive widening (Couetoux et al. 2011).
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.kernels import jit
+from planvec.kernels import Pointer, jit, value_at
 from planvec.planners.mcts.arrays import (
     COLLIDED,
+    COMPLETED,
     NUM_DRAWS,
     NUM_NODES,
     NUM_OUTCOMES,
+    NUM_SIMULATIONS,
+    NUM_STARTED,
     OPEN_LOOP,
     OUT_OF_BOUNDS,
     RESOLVED,
@@ -28,8 +31,9 @@ from planvec.planners.mcts.arrays import (
     SAMPLE,
     SCALE_BY_NODE,
     SINGLE,
-    Paths,
+    Halving,
     Rules,
+    Shared,
     TreeArrays,
 )
 from planvec.planners.mcts.config import MCTSConfig
@@ -44,18 +48,6 @@ from planvec.planners.mcts.tree import Tree
 # Letters: A actions, m actions that are considered, n simulations.
 
 _SMALL = 1e-8
-
-
-class Halving(NamedTuple):
-    """The state of sequential halving at the root of a search."""
-
-    # `[n]` int64: simulation i takes an action with so many visits; `[0]` without halving
-    sequence: NDArray[np.int64]
-    scores: NDArray[np.float64]  # `[A]` float64, Gumbel noise plus logits; -inf for illegal actions
-    priors: NDArray[np.float64]  # `[A]` float64, the probabilities of the logits
-    # `[A]` int64, the visits from before this search, which halving does not count
-    base_visits: NDArray[np.int64]
-    transform: NDArray[np.float64]  # `[2]` float64, c_visit and c_scale of sigma
 
 
 def no_halving() -> Halving:
@@ -206,21 +198,15 @@ def _width(legal: NDArray[np.bool_], node: int, wanted: int) -> int:
 
 
 @jit(inline=True)
-def _scale(
-    node: int,
-    edges: NDArray[Any],
-    bounds: NDArray[np.float64],
-    width: int,
-    value_scale: float,
-) -> float:
+def _scale(tree: TreeArrays, rules: Rules, node: int, width: int) -> float:
     """Return the scale of the exploration term at a node."""
-    scale = value_scale
-    if value_scale < 0.0:
-        low, high = bounds[0], bounds[1]
-        if value_scale == SCALE_BY_NODE:
+    scale = rules.value_scale
+    if scale < 0.0:
+        low, high = tree.bounds[0], tree.bounds[1]
+        if scale == SCALE_BY_NODE:
             lowest, highest = math.inf, -math.inf
             for action in range(width):
-                edge = edges[node, action]
+                edge = tree.edges[node, action]
                 if edge.edge_visits > 0:
                     lowest = min(lowest, edge.edge_values)
                     highest = max(highest, edge.edge_values)
@@ -231,20 +217,14 @@ def _scale(
 
 
 @jit(inline=True)
-def _untried(
-    node: int,
-    edges: NDArray[Any],
-    legal: NDArray[np.bool_],
-    start: int,
-    width: int,
-    use_legal: bool,
-) -> int:
+def _untried(tree: TreeArrays, rules: Rules, node: int, start: int, width: int) -> int:
     """Return the first action from `start` on that no simulation has taken; -1: none."""
     untried = -1
     action = start
     for _ in range(width):
-        edge = edges[node, action]
-        if edge.edge_visits + edge.edge_unobserved == 0 and (not use_legal or legal[node, action]):
+        edge = tree.edges[node, action]
+        is_legal = not rules.use_legal or tree.legal[node, action]
+        if edge.edge_visits + edge.edge_unobserved == 0 and is_legal:
             untried = action
             break
         action = action + 1 if action + 1 < width else 0
@@ -253,19 +233,11 @@ def _untried(
 
 @jit(inline=True)
 def _best(
-    node: int,
-    edges: NDArray[Any],
-    priors: NDArray[np.float64],
-    legal: NDArray[np.bool_],
-    start: int,
-    width: int,
-    node_value: float,
-    factor: float,
-    log_total: float,
-    use_priors: bool,
-    use_legal: bool,
+    tree: TreeArrays, rules: Rules, node: int, start: int, width: int, factor: float, log_total: float
 ) -> int:
     """Return the action with the highest score; of equals the first from `start` on."""
+    use_priors, use_legal, legal = rules.use_priors, rules.use_legal, tree.legal
+    node_value = tree.nodes[node].values
     best = action = start
     if use_legal:
         for _ in range(width):
@@ -275,11 +247,11 @@ def _best(
     best_score = -math.inf
     for _ in range(width):
         if not use_legal or legal[node, action]:
-            edge = edges[node, action]
+            edge = tree.edges[node, action]
             count = edge.edge_visits + edge.edge_unobserved
             value = edge.edge_values if edge.edge_visits > 0 else node_value
             if use_priors:
-                score = value + factor * priors[node, action] / (1.0 + count)
+                score = value + factor * tree.priors[node, action] / (1.0 + count)
             else:
                 score = value + factor * math.sqrt(log_total / count)
             if score > best_score:
@@ -289,12 +261,7 @@ def _best(
 
 
 @jit()
-def _draw_outcome(
-    first: int,
-    outcomes: NDArray[Any],
-    counters: NDArray[np.int64],
-    seed: int,
-) -> int:
+def _draw_outcome(first: int, outcomes: NDArray[Any], counters: NDArray[np.int64], seed: int) -> int:
     """Draw one of the outcomes of an action, with the frequencies of their samples."""
     total = 0
     outcome = first
@@ -310,25 +277,20 @@ def _draw_outcome(
     return outcome
 
 
-@jit(inline=True)
-def resume(
-    tree: TreeArrays,
-    paths: Paths,
-    slots: NDArray[np.int64],  # `[B]` int64, the rows of `paths` of B simulations
-    statuses: NDArray[np.int64],  # `[B]` int64, written: `SAMPLE`, `RESOLVED`, or for the last one `COLLIDED`
-    rules: Rules,
-    halving: Halving,
-    first: int,
-) -> int:
-    """Continue selections from their last nodes, until one collides with a step that is in flight."""
+@jit()
+def select(memory: Pointer[Shared], slots: NDArray[np.int64], statuses: NDArray[np.int64]) -> int:
+    """Go on with selections from the last nodes of their paths, until one collides with a step in flight."""
     # UCT: Q + c sqrt(2 ln(N + O) / (n + o)), untried actions first.
     # PUCT: Q + c(N) P sqrt(N + O) / (1 + n + o), where N counts the visit that created the node.
     # Actions without a completed visit have the value of their node.
-    # Written: counts in flight of the tree, paths from their last node on. `first`: simulations begun before
-    # these, as halving counts.
+    # `slots`: `[B]`, the rows of paths. `statuses`: `[B]`, written: `SAMPLE`, `RESOLVED`, or for the last one
+    # `COLLIDED`. Also written: counts in flight of the tree, and paths from their last node on.
     # Returns the number of simulations before the first collision. Collisions exist only with `SINGLE`
     # outcomes.
-    nodes, edges, outcomes, priors, legal = tree.nodes, tree.edges, tree.outcomes, tree.priors, tree.legal
+    shared: Shared = value_at(memory)
+    tree, paths, rules, halving = shared.tree, shared.paths, shared.rules, shared.halving
+    num_begun = shared.progress.totals[NUM_STARTED]  # before these, as halving counts
+    nodes, edges, outcomes = tree.nodes, tree.edges, tree.outcomes
     num_actions = edges.shape[1]
     widens = not math.isinf(rules.widening[0])
     use_priors, use_legal, chance = rules.use_priors, rules.use_legal, rules.chance
@@ -348,37 +310,24 @@ def resume(
                 wanted = min(float(num_actions), _allowed(rules.widening, total + 1))
                 width = int(wanted)
                 if use_legal:  # so many legal ones
-                    width = _width(legal, index, width)
+                    width = _width(tree.legal, index, width)
             start = node.starts if node.starts < width else 0
             action = -1
             if halves and depth == 0:
-                number_begun = first + number
+                number_begun = num_begun + number
                 is_past = number_begun >= len(halving.sequence)
                 action = halving_action(tree, halving, -1 if is_past else halving.sequence[number_begun])
             elif not use_priors and (total < width or widens or use_legal):  # else all were tried
-                action = _untried(index, edges, legal, start, width, use_legal)
+                action = _untried(tree, rules, index, start, width)
             if action < 0:
-                scale = _scale(index, edges, tree.bounds, width, rules.value_scale)
-                factor, log_total = rules.exploration * scale, 0.0
+                factor, log_total = rules.exploration * _scale(tree, rules, index, width), 0.0
                 if use_priors:
                     total += 1
                     rate = math.log((total + 19652.0 + 1.0) / 19652.0) + 1.25
                     factor *= rate * math.sqrt(total)
                 else:
                     log_total = 2.0 * _log(total)
-                action = _best(
-                    index,
-                    edges,
-                    priors,
-                    legal,
-                    start,
-                    width,
-                    node.values,
-                    factor,
-                    log_total,
-                    use_priors,
-                    use_legal,
-                )
+                action = _best(tree, rules, index, start, width, factor, log_total)
             edge = edges[index, action]
             outcome: Any = np.int64(edge.first_outcomes)
             if chance == SINGLE:
@@ -414,56 +363,38 @@ def resume(
     return len(slots)
 
 
-@jit(inline=True)
-def start(paths: Paths, slots: NDArray[np.int64]) -> None:
-    """Let paths begin at the root."""
-    for number in range(len(slots)):
-        paths.depths[slots[number]] = 0
-        paths.nodes[slots[number], 0] = 0
-
-
-@jit(inline=True)
-def undo(tree: TreeArrays, paths: Paths, slot: int) -> None:
-    """Count a path as not in flight any more."""
-    for depth in range(paths.depths[slot]):
-        node, action = paths.nodes[slot, depth], paths.actions[slot, depth]
-        tree.nodes[node].unobserved -= 1
-        tree.edges[node, action].edge_unobserved -= 1
-
-
 # -- Compiled expansion: add nodes and outcomes to a search tree.
 #
 # The arrays are those of `planvec.planners.mcts.arrays`. Letters: B simulations.
 
 
 @jit(inline=True)
-def _init_nodes(tree: TreeArrays, first: int, last: int, rules: Rules) -> None:
-    """Initialise the nodes from `first` up to, but not including, `last`."""
-    nodes, edges = tree.nodes, tree.edges
+def init_node(tree: TreeArrays, node: Any, rules: Rules) -> None:
+    """Initialise a node and its edges."""
+    edges = tree.edges
     num_actions = edges.shape[1]
-    for node in range(first, last):
-        record = nodes[node]
-        record.visits = record.unobserved = 0
-        record.values = record.raw_values = 0.0
-        record.starts = mix(rules.seed, -node - 2) % num_actions
-        if rules.use_priors:
-            tree.priors[node] = 1.0 / num_actions
-        if rules.use_legal:
-            tree.legal[node] = True
-        for action in range(num_actions):
-            edge = edges[node, action]
-            edge.edge_visits = edge.edge_unobserved = edge.edge_samples = 0
-            edge.edge_values = 0.0
-            edge.first_outcomes = -1
+    record = tree.nodes[node]
+    record.visits = record.unobserved = 0
+    record.values = record.raw_values = 0.0
+    record.ended = record.pending = record.proven = False
+    record.players = 0
+    record.starts = mix(rules.seed, -node - 2) % num_actions
+    if rules.use_priors:
+        tree.priors[node] = 1.0 / num_actions
+    if rules.use_legal:
+        tree.legal[node] = True
+    for action in range(num_actions):
+        edge = edges[node, action]
+        edge.edge_visits = edge.edge_unobserved = edge.edge_samples = 0
+        edge.edge_values = 0.0
+        edge.first_outcomes = -1
 
 
 @jit(cache=True)
 def init(tree: TreeArrays, rules: Rules) -> None:
     """Initialise a tree with nothing but its root."""
-    _init_nodes(tree, 0, 1, rules)
+    init_node(tree, np.int64(0), rules)
     root, outcome = tree.nodes[0], tree.outcomes[0]
-    root.ended = root.pending = root.proven = False
-    root.players = 0
     root.parents = root.parent_actions = -1
     # Outcome 0 leads to the root, so that outcome and node have the same index.
     outcome.outcome_nodes = outcome.outcome_steps = outcome.outcome_counts = 0
@@ -477,57 +408,6 @@ def init(tree: TreeArrays, rules: Rules) -> None:
     tree.depth_histogram[:] = 0
     tree.counters[:] = 0
     tree.counters[NUM_NODES] = tree.counters[NUM_OUTCOMES] = 1
-
-
-@jit(inline=True)
-def expand(
-    tree: TreeArrays,
-    paths: Paths,
-    slots: NDArray[np.int64],  # `[B]`, the rows of `paths`
-    outcomes: NDArray[np.int64],  # `[B]`, the outcome of each transition
-    nodes: NDArray[np.int64],  # `[B]`, the node that it leads to
-    rewards: NDArray[np.float64],  # `[B]`
-    discounts: NDArray[np.float64],  # `[B]`
-    num_steps: NDArray[np.int64],  # `[B]`
-    ended: NDArray[np.bool_],  # `[B]`, whether the episode ended there
-    rules: Rules,
-) -> None:
-    """Add transitions to the tree, and append them to the paths of their simulations."""
-    # `tree`, `paths`: written; outcomes and nodes with the next free indices are new.
-    counters, tree_nodes, tree_edges, tree_outcomes = tree.counters, tree.nodes, tree.edges, tree.outcomes
-    num_nodes = first_new = counters[NUM_NODES]
-    for row in range(len(slots)):
-        slot, outcome, child = slots[row], outcomes[row], nodes[row]
-        depth = paths.depths[slot]
-        node, action = paths.nodes[slot, depth], paths.actions[slot, depth]
-        if child == num_nodes:
-            num_nodes += 1
-            is_ended = ended[row] and rules.chance != OPEN_LOOP
-            record = tree_nodes[child]
-            record.ended = is_ended
-            record.pending = rules.rolls_out and not is_ended
-            record.proven = False
-            record.players = 0
-            record.parents = node
-            record.parent_actions = action
-        result = tree_outcomes[outcome]
-        if outcome == counters[NUM_OUTCOMES]:
-            counters[NUM_OUTCOMES] += 1
-            edge = tree_edges[node, action]
-            result.outcome_nodes = child
-            result.outcome_rewards = rewards[row]
-            result.outcome_discounts = discounts[row]
-            result.outcome_steps = num_steps[row]
-            result.outcome_counts = 0
-            result.next_outcomes = edge.first_outcomes
-            edge.first_outcomes = outcome
-        result.outcome_counts += 1
-        paths.rewards[slot, depth] = rewards[row]
-        paths.discounts[slot, depth] = discounts[row]
-        paths.depths[slot] = depth + 1
-        paths.nodes[slot, depth + 1] = child
-    counters[NUM_NODES] = num_nodes
-    _init_nodes(tree, first_new, num_nodes, rules)
 
 
 # -- Compiled backup: pass returns up to the root of a search tree.
@@ -617,18 +497,17 @@ def _prove(tree: TreeArrays, node: int, action: int, bounds: tuple[float, float]
     record.values = record.raw_values = best
 
 
-@jit(inline=True)
-def back_up(
-    tree: TreeArrays, paths: Paths, slots: NDArray[np.int64], leaf_values: NDArray[np.float64], rules: Rules
-) -> None:
-    """Pass the returns of simulations up to the root, and count the simulations as completed."""
-    # `slots`: `[B]`, the rows of `paths`. `leaf_values`: `[B]`, return from the last node of each on.
+@jit()
+def back_up(memory: Pointer[Shared], half: int) -> int:
+    """Pass the returns of the simulations of a half up to the root, which completes them."""
+    shared: Shared = value_at(memory)
+    tree, paths, rules, progress = shared.tree, shared.paths, shared.rules, shared.progress
     nodes, edges, root_edges = tree.nodes, tree.edges, tree.root_edges
     bounds, root_weight = tree.bounds, tree.counters[ROOT_WEIGHT]
     low, high = bounds[0], bounds[1]
-    for row in range(len(slots)):
-        slot = slots[row]
-        value = leaf_values[row]
+    first = progress.bounds[half]
+    for slot in range(first, first + progress.counts[half]):
+        value = progress.leaf_values[slot]
         tree.depth_histogram[paths.depths[slot]] += 1
         for level in range(paths.depths[slot] - 1, -1, -1):
             node, action = paths.nodes[slot, level], paths.actions[slot, level]
@@ -658,3 +537,5 @@ def back_up(
             if rules.proves:
                 _prove(tree, node, action, rules.value_bounds)
     bounds[0], bounds[1] = low, high
+    progress.totals[NUM_SIMULATIONS] += progress.counts[half]
+    return COMPLETED

@@ -13,10 +13,16 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.planners.driver import PlanCallback
-from planvec.planners.mcts.adaptation import Choice, advance_by_observation, choose, with_choice
 from planvec.planners.mcts.arrays import AS_GIVEN, GRAPH
 from planvec.planners.mcts.config import MCTSConfig
-from planvec.planners.mcts.setup import has_room, tree_kind
+from planvec.planners.mcts.setup import (
+    Choice,
+    advance_by_observation,
+    choose,
+    has_room,
+    tree_kind,
+    with_choice,
+)
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import check_action_space
@@ -109,14 +115,19 @@ class MCTS(MCTSConfig):
         from planvec.planners.mcts.search import TreeSearch  # here, since numba takes long to import
 
         config = self._for_states(env, state)
-        tree, number = config._kept_tree(env, state, previous), AS_GIVEN
-        if config._can_reuse(env, previous):
-            assert previous is not None
-            number = previous.search_data.kind.choice
+        tree, number = None, AS_GIVEN
+        if previous is not None and config._can_reuse(env, previous.search_data):
+            known: Tree = previous.search_data
+            number = known.kind.choice
+            tree = known.advance(previous.action, state)
+            if tree is None and number == GRAPH:
+                tree = advance_by_observation(env, known, previous.action, state)
+        # What an earlier look has chosen stays, also where its tree does not hold this state.
+        choice = Choice(with_choice(config, number), number, 0)
+        if tree is not None and not has_room(choice.config, env, state, tree):
+            tree = None
         if tree is None and number == AS_GIVEN:
             choice = choose(config, env, state, generator)
-        else:  # what an earlier look has chosen stays, also where its tree does not hold this state
-            choice = Choice(with_choice(config, number), number, 0)
         return TreeSearch(choice, env, state, generator, tree, info)
 
     def _for_states(self, env: BatchStepper, state: NDArray[Any]) -> MCTS:
@@ -138,25 +149,13 @@ class MCTS(MCTSConfig):
             )
         return dataclasses.replace(self, legal_actions=ACTION_MASK_FIELD)
 
-    def _kept_tree(self, env: BatchStepper, state: NDArray[Any], previous: Plan | None) -> Tree | None:
-        """Return what the tree of the previous decision holds of a state; None for a new tree."""
-        if not self._can_reuse(env, previous):
-            return None
-        assert previous is not None
-        kind = previous.search_data.kind
-        config = with_choice(self, kind.choice)
-        tree = previous.search_data.advance(previous.action, state)
-        if tree is None and kind.choice == GRAPH:
-            tree = advance_by_observation(env, previous.search_data, previous.action, state)
-        return tree if tree is not None and has_room(config, env, state, tree) else None
-
-    def _can_reuse(self, env: BatchStepper, previous: Plan | None) -> bool:
-        """Return whether the previous decision has a tree that was searched with these settings."""
-        if not self.reuse_tree or previous is None or not isinstance(previous.search_data, Tree):
+    def _can_reuse(self, env: BatchStepper, known: Any) -> bool:
+        """Return whether the data of a search is a tree that was searched with these settings."""
+        if not self.reuse_tree or not isinstance(known, Tree):
             return False
-        kind = previous.search_data.kind
-        config = with_choice(self, kind.choice)
-        return kind == tree_kind(config, env, kind.choice if self.is_adaptive else AS_GIVEN)
+        number = known.kind.choice
+        kind = tree_kind(with_choice(self, number), env, number if self.is_adaptive else AS_GIVEN)
+        return known.kind == kind
 
     def _run(
         self, env: BatchStepper, searches: list[Search], started: float, callback: PlanCallback | None

@@ -1,24 +1,33 @@
-"""The setup of a tree search: its kernel settings, its actions, and an empty or copied tree.
+"""Sets up a tree search: its kernel settings, an empty or copied tree, and what its settings leave open.
 
 Letters: A actions, N nodes.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import pickle
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
+from planvec.planners.driver import check_answer, send_steps
 from planvec.planners.mcts.arrays import (
     ALL,
     AS_GIVEN,
+    GRAPH,
     NODES,
     NUM_OUTCOMES,
     OPEN_LOOP,
     SCALE_BY_NODE,
     SCALE_BY_TREE,
+    SHORT_ROLLOUTS,
     SINGLE,
     Rules,
     TreeKind,
@@ -27,21 +36,30 @@ from planvec.planners.mcts.arrays import (
 )
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.tree import Tree
-from planvec.planners.root_actions import list_actions
-from planvec.rows import BatchStepper
+from planvec.planners.root_actions import list_actions, space_leaves
+from planvec.planners.search import StepRequest
+from planvec.rows import ACTION_MASK_FIELD, PLAYER_FIELD, BatchStepper, has_players, is_fixed
 
 _BYTES_OF_OBJECT = 160  # memory of a `SavedState`, besides its data
 
 
-def make_rules(config: MCTSConfig, env: BatchStepper, has_all_actions: bool, seed: int) -> Rules:
+def make_rules(
+    config: MCTSConfig,
+    env: BatchStepper,
+    dtype: np.dtype[Any],  # of the states
+    listed: NDArray[Any] | None,  # `[A, *action shape]`, the result of `list_actions`
+    seed: int,
+) -> Rules:
     """Return the settings of the kernels."""
     chance = SINGLE
     if env.is_stochastic and config.chance != "foresee":
         chance = OPEN_LOOP if config.chance == "open_loop" else NODES
-    widening = config.widening or (ALL if has_all_actions else (1.0, 0.5))
+    widening = config.widening or ((1.0, 0.5) if listed is None else ALL)
     scale = config.value_scale
     low, high = config.value_bounds or (-np.inf, np.inf)
     scales = {"tree": SCALE_BY_TREE, "node": SCALE_BY_NODE}
+    # Compiled code reads the masks of actions that are numbers alone.
+    has_masks = config.legal_actions == ACTION_MASK_FIELD and listed is not None and listed.ndim == 1
     return Rules(
         exploration=float(config.exploration),
         value_scale=scales[scale] if isinstance(scale, str) else float(scale),
@@ -55,25 +73,35 @@ def make_rules(config: MCTSConfig, env: BatchStepper, has_all_actions: bool, see
         backs_up_max=config.backup == "max",
         proves=config.value_bounds is not None and chance == SINGLE,
         value_bounds=(float(low), float(high)),
-        rolls_out=config.rollout_steps > 0,
         seed=seed,
+        num_simulations=-1 if config.simulation_limit is None else config.simulation_limit,
+        max_env_steps=-1 if config.max_env_steps is None else config.max_env_steps,
+        rollout_steps=config.rollout_steps,
+        asks_leaves=config.rollout_steps > 0 or (config.has_values and chance == OPEN_LOOP),
+        discount=float(config.discount),
+        state_bytes=0 if dtype.hasobject else dtype.itemsize,
+        action_bytes=0 if listed is None else listed.nbytes // len(listed),
+        player_at=_offset(dtype, PLAYER_FIELD),
+        mask_at=_offset(dtype, ACTION_MASK_FIELD) if has_masks else -1,
     )
+
+
+def _offset(dtype: np.dtype[Any], name: str) -> int:
+    """Return the index of the first byte of a field of a state; -1 if it has no such field."""
+    return dtype.fields[name][1] if dtype.fields is not None and name in dtype.fields else -1
 
 
 def tree_kind(config: MCTSConfig, env: BatchStepper, choice: int) -> TreeKind:
     """Return the settings that a tree has to be searched with so that this search can continue it."""
-    has_all_actions = list_actions(env.action_space) is not None
-    return _kind_of(config, make_rules(config, env, has_all_actions, 0), has_all_actions, choice)
-
-
-def _kind_of(config: MCTSConfig, rules: Rules, has_all_actions: bool, choice: int) -> TreeKind:
+    listed = list_actions(env.action_space)
+    rules = make_rules(config, env, env.state_dtype, listed, 0)
     return TreeKind(
-        has_own_actions=not has_all_actions,
+        has_own_actions=listed is None,
         has_priors=rules.use_priors,
         has_legal=rules.use_legal,
         shares_nodes=bool(config.transpositions),
         chance=rules.chance,
-        discount=float(config.discount),
+        discount=rules.discount,
         dt=config.dt,
         choice=choice,
     )
@@ -97,11 +125,18 @@ def create_tree(
             f"{name}: expected a space whose actions can be listed, got {space}, where it cannot know "
             "which actions were drawn; leave it out, or give a value_fn"
         )
-    kind = _kind_of(config, rules, listed is not None, choice)
+    kind = tree_kind(config, env, choice)
     if known is not None:
         _check_known(known, num_actions, kind)
-        _check_known_actions(known, listed, space)
-    capacity = _capacity(config, _memory(config, env, state, kind, num_actions, known))
+        # Compiled steps do not look at listed actions any more. Drawn ones are checked in each batch.
+        if listed is not None and not (
+            known.actions.dtype == listed.dtype and np.array_equal(known.actions, listed)
+        ):
+            raise InvalidBatchError(
+                f"tree: expected the {len(listed)} actions of {space}, got "
+                f"{known.actions.tolist()!s:.100}; call plan() instead"
+            )
+    capacity = _capacity(config, env, state, kind, num_actions, known)
     if known is not None:
         return known.with_capacity(capacity, config.max_depth)
     arrays = empty_arrays(capacity, num_actions, config.max_depth, rules.use_priors, rules.use_legal)
@@ -112,33 +147,29 @@ def create_tree(
     return Tree(arrays, states, listed, kind)
 
 
-class _Memory(NamedTuple):
-    """The memory of a search."""
-
-    per_node: int  # bytes of a node
-    in_flight: int  # bytes of the simulations in flight
-    num_used: int  # number of nodes that it has, or needs, besides those of its simulations
-    wanted: int  # number of nodes of its simulations
-    affordable: int  # how many of them fit into `max_memory`
-
-
 def has_room(config: MCTSConfig, env: BatchStepper, state: NDArray[Any], known: Tree) -> bool:
     """Return whether a search that continues a tree fits into `max_memory`."""
-    memory = _memory(config, env, state, known.kind, known.num_actions, known)
-    return memory.wanted <= memory.affordable
+    try:
+        _capacity(config, env, state, known.kind, known.num_actions, known)
+    except InvalidBatchError:
+        return False
+    return True
 
 
-def _memory(
+def _capacity(
     config: MCTSConfig,
     env: BatchStepper,
     state: NDArray[Any],
     kind: TreeKind,
     num_actions: int,
     known: Tree | None,
-) -> _Memory:
+) -> int:
+    """Return N: a node per simulation, those of a known tree, and one for each simulation in flight."""
     space = env.action_space
     action_bytes = int(np.prod(space.shape or ())) * np.dtype(space.dtype).itemsize
-    state_bytes = 0 if kind.chance == OPEN_LOOP else _size_of(state)
+    state_bytes = 0 if kind.chance == OPEN_LOOP else state.dtype.itemsize
+    if state_bytes and state.dtype.hasobject:
+        state_bytes = _BYTES_OF_OBJECT + len(bytes(state[0]))
     per_node = bytes_per_node(num_actions, state_bytes, action_bytes, kind)
     num_used = 1 + config.batch_size
     in_flight = config.batch_size * (24 * config.max_depth + 8)
@@ -147,12 +178,6 @@ def _memory(
     affordable = max(config.max_memory - in_flight, 0) // per_node - num_used
     limits = [config.simulation_limit, config.max_env_steps]
     wanted = min((limit for limit in limits if limit is not None), default=max(affordable, 1))
-    return _Memory(per_node, in_flight, num_used, wanted, affordable)
-
-
-def _capacity(config: MCTSConfig, memory: _Memory) -> int:
-    """Return N: a node per simulation, those of a known tree, and one for each simulation in flight."""
-    per_node, in_flight, num_used, wanted, affordable = memory
     if wanted > affordable:
         needed = (num_used + wanted) * per_node + in_flight
         raise InvalidBatchError(
@@ -161,22 +186,6 @@ def _capacity(config: MCTSConfig, memory: _Memory) -> int:
             f"{config.max_memory:,}; simulate less, or raise max_memory"
         )
     return num_used + wanted
-
-
-def _size_of(state: NDArray[Any]) -> int:
-    """Return the memory of one state, in bytes."""
-    return _BYTES_OF_OBJECT + len(bytes(state[0])) if state.dtype.hasobject else state.dtype.itemsize
-
-
-def _check_known_actions(tree: Tree, listed: NDArray[Any] | None, space: Any) -> None:
-    """Check that the actions that all nodes of a tree have are those of the environment."""
-    # Compiled steps do not look at them any more. Drawn actions are checked in each batch.
-    if listed is None or (tree.actions.dtype == listed.dtype and np.array_equal(tree.actions, listed)):
-        return
-    raise InvalidBatchError(
-        f"tree: expected the {len(listed)} actions of {space}, got {tree.actions.tolist()!s:.100}; "
-        "call plan() instead"
-    )
 
 
 def _check_known(tree: Tree, num_actions: int, kind: TreeKind) -> None:
@@ -195,3 +204,182 @@ def _check_known(tree: Tree, num_actions: int, kind: TreeKind) -> None:
                 f"tree: expected one that was searched with the same settings, with {name}: {value}, got "
                 f"{got[name]}; call plan() instead"
             )
+
+
+# -- Chooses what a search does where its settings leave it open, by a look at the environment.
+#
+# A look is a few short random walks from the root. What they show decides between three ways to search, as
+# `MCTS` describes them. A tree keeps the number of the choice in its `TreeKind`, so that the next decisions,
+# and a search that goes on from a file, need no look of their own.
+#
+# Letters: B rows, W walks, T steps of a walk.
+
+
+def observation_keys(space: Space[Any], observations: Any, num_rows: int) -> list[Hashable]:
+    """Return a key for each observation of a batch: equal keys for equal observations only."""
+    columns: list[list[Hashable]] = []
+    for _, leaf, part in space_leaves(space, observations):
+        if is_fixed(leaf):
+            data = np.ascontiguousarray(part)
+            size = data.nbytes // max(num_rows, 1)
+            joined = data.tobytes()
+            columns.append([joined[row * size : (row + 1) * size] for row in range(num_rows)])
+        else:
+            elements = (part[row] for row in range(num_rows))
+            columns.append([one if isinstance(one, str) else pickle.dumps(one) for one in elements])
+    return list(zip(*columns, strict=True))
+
+
+_NUM_WALKS, _NUM_STEPS = 6, 24  # W and T, at most
+_SHARE = 1 / 6  # part of the budget of a decision that a look may take
+_SHORT_HORIZON = 5
+# part of its value that each step of a graph costs: of two ways to the same return, the shorter one wins
+_STEP_COST = 1e-6
+# `outcome_widening` of a graph, where a look saw no chance: each action is sampled once
+_ONE_OUTCOME = (1.0, 0.0)
+_MIN_REVISITED = 0.5
+_MIN_CONFIRMED = 8
+# Part of the confirmed transitions. Partial views of a grid differ now and then in what they do not show.
+_MAX_CONTRADICTED = 0.02
+
+
+class Choice(NamedTuple):
+    """The way to search."""
+
+    config: MCTSConfig  # the settings of the planner, with those that were open
+    number: int  # `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`
+    num_env_steps: int  # environment steps that the look took
+
+
+@dataclass
+class _Look:
+    """What random walks have shown."""
+
+    num_env_steps: int = 0  # environment steps
+    num_transitions: int = 0
+    num_revisits: int = 0  # number of transitions to an observation that was seen before, at another time
+    # number of transitions with an observation and an action that were seen before, at another time, and had
+    # the same result then
+    num_confirmed: int = 0
+    num_contradicted: int = 0  # ... and had another result then.
+    num_ended: int = 0  # number of walks that ended the episode
+    num_paid: int = 0  # number of transitions with a reward above 0 after which the episode went on
+    rewards: set[float] = field(default_factory=set)  # the different rewards
+
+
+def with_choice(config: MCTSConfig, number: int) -> MCTSConfig:
+    """Return the settings of a planner with those that a choice fills in."""
+    if not config.is_adaptive or number == AS_GIVEN:
+        return config
+    if number == SHORT_ROLLOUTS:
+        return dataclasses.replace(config, rollout_horizon=_SHORT_HORIZON)
+    is_default = config.outcome_widening == MCTSConfig.outcome_widening
+    return dataclasses.replace(
+        config,
+        rollout_horizon=0,
+        transpositions="observation",
+        backup="max",
+        discount=config.discount * (1.0 - _STEP_COST),
+        outcome_widening=_ONE_OUTCOME if is_default else config.outcome_widening,
+    )
+
+
+def choose(
+    config: MCTSConfig, env: BatchStepper, state: NDArray[Any], generator: np.random.Generator
+) -> Choice:
+    """Choose the way to search from a state, by a look."""
+    # A spawned generator: a search as given draws the same numbers with and without a look.
+    num_walks = min(_NUM_WALKS, int(_budget(config) * _SHARE) // (_NUM_STEPS * config.dt))
+    actions = list_actions(env.action_space)
+    is_open = config.is_adaptive and not has_players(state.dtype)
+    if not is_open or actions is None or num_walks < 2:
+        return Choice(config, AS_GIVEN, 0)
+    look = _look(config, env, state, actions, num_walks, generator.spawn(1)[0])
+    number = _judge(look, num_walks, config.discount)
+    return Choice(with_choice(config, number), number, look.num_env_steps)
+
+
+def advance_by_observation(env: BatchStepper, tree: Tree, action: Any, state: NDArray[Any]) -> Tree | None:
+    """Return the part of a graph below the node of an observation, with another state as that of its root."""
+    # States that share a node may differ in what observations do not show, such as the number of steps so
+    # far.
+    assert tree.states is not None
+    nodes = tree.arrays.outcome_nodes[tree.outcomes(0, tree.index_of(action))]
+    nodes = nodes[~tree.arrays.ended[nodes]]
+    if not len(nodes):
+        return None
+    states = np.concatenate([state, tree.states[nodes]])
+    wanted, *keys = observation_keys(env.observation_space, env.observe(states), len(states))
+    if wanted not in keys:
+        return None
+    part = tree.subtree(int(nodes[keys.index(wanted)]))
+    assert part.states is not None
+    part.states[:1] = state
+    return part
+
+
+def _budget(config: MCTSConfig) -> float:
+    """Return how many environment steps a decision would take."""
+    steps = np.inf if config.max_env_steps is None else config.max_env_steps
+    simulations = np.inf if config.simulation_limit is None else config.simulation_limit
+    return float(min(steps, simulations * (config.dt + config.rollout_steps), 1e9))
+
+
+def _judge(look: _Look, num_walks: int, discount: float) -> int:
+    """Return the number of the choice that a look leads to."""
+    # Values of a graph that are not discounted grow without bounds where a cycle pays: each turn adds to
+    # them.
+    has_values = discount < 1 or not look.num_paid
+    repeats = look.num_revisits >= _MIN_REVISITED * look.num_transitions
+    is_consistent = look.num_contradicted <= _MAX_CONTRADICTED * look.num_confirmed
+    if has_values and repeats and look.num_confirmed >= _MIN_CONFIRMED and is_consistent:
+        return GRAPH
+    only_survival_counts = len(look.rewards) == 1 and min(look.rewards) > 0
+    if only_survival_counts and 2 * look.num_ended >= num_walks:
+        return SHORT_ROLLOUTS
+    return AS_GIVEN
+
+
+def _look(
+    config: MCTSConfig,
+    env: BatchStepper,
+    state: NDArray[Any],
+    listed: NDArray[Any],
+    num_walks: int,
+    generator: np.random.Generator,
+) -> _Look:
+    """Make W random walks of at most T steps."""
+    started = time.perf_counter()
+    states = state.repeat(num_walks)
+    keys: list[Hashable] = [*observation_keys(env.observation_space, env.observe(state), 1)] * num_walks
+    times = {keys[0]: 0}  # observation -> the time of its first visit
+    results: dict[tuple[Hashable, int], tuple[Any, int]] = {}  # -> result, and the time of the first one
+    look = _Look()
+    for step in range(_NUM_STEPS):
+        indices = generator.integers(len(listed), size=len(states))
+        seeds = generator.integers(0, 2**64, len(states), dtype=np.uint64) if env.is_stochastic else None
+        request = StepRequest(listed[indices], states, config.dt, seeds)
+        out = send_steps(env, [request]).result()
+        check_answer(request, out, True)
+        look.num_env_steps += int(out.infos["num_steps"].sum())
+        after = observation_keys(env.observation_space, out.observations, len(states))
+        columns = (keys, indices.tolist(), after, out.rewards.tolist(), out.terminated.tolist())
+        for key, action, new_key, reward, terminated in zip(*columns, strict=True):
+            look.rewards.add(reward)
+            look.num_transitions += 1
+            look.num_revisits += times.setdefault(new_key, step + 1) != step + 1
+            result, first_time = results.setdefault((key, action), ((new_key, reward, terminated), step))
+            is_same = result == (new_key, reward, terminated)
+            look.num_confirmed += is_same and first_time != step
+            look.num_contradicted += not is_same
+            look.num_ended += terminated
+            look.num_paid += reward > 0 and not terminated
+        going_on = np.flatnonzero(~(out.terminated | out.truncated))
+        is_late = (
+            config.max_seconds is not None and time.perf_counter() - started > _SHARE * config.max_seconds
+        )
+        if not len(going_on) or is_late:
+            break
+        assert out.new_states is not None
+        states, keys = out.new_states[going_on], [after[row] for row in going_on.tolist()]
+    return look

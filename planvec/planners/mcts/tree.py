@@ -39,30 +39,6 @@ from planvec.rows import DAMAGED, arrays_of_states, read_arrays, state_keys, sta
 # Letters: N nodes, A actions per node, M outcomes, D depths.
 
 
-def read_tree(path: str | Path) -> tuple[TreeArrays, NDArray[Any] | None, NDArray[Any], TreeKind]:
-    """Read the file of a tree."""
-    # Returns the fields of a `Tree`: its arrays, the states, the actions and the kind.
-    try:
-        return tree_parts(read_arrays(path))
-    except DAMAGED as error:
-        raise InvalidBatchError(
-            f"tree: expected a file that Tree.save wrote, got {path}, which is damaged "
-            f"({type(error).__name__}: {error})"
-        ) from error
-
-
-def tree_parts(
-    archive: Mapping[str, NDArray[Any]],
-) -> tuple[TreeArrays, NDArray[Any] | None, NDArray[Any], TreeKind]:
-    """Return the fields of a `Tree` from the arrays of `Tree.to_arrays`."""
-    kind = _read_kind(str(archive["kind"]))
-    arrays = _read_arrays(archive, kind)
-    states = states_of_arrays("states", archive) if "states" in archive else None
-    actions = archive["actions"]
-    _check_contents(arrays, states, actions, kind)
-    return arrays, states, actions, kind
-
-
 def _read_kind(text: str) -> TreeKind:
     kind = TreeKind(*json.loads(text))
     is_right = (
@@ -110,10 +86,9 @@ def _read_arrays(archive: Mapping[str, NDArray[Any]], kind: TreeKind) -> TreeArr
     return arrays
 
 
-def _check_contents(
-    arrays: TreeArrays, states: NDArray[Any] | None, actions: NDArray[Any], kind: TreeKind
-) -> None:
+def _check_contents(tree: Tree) -> None:
     """Check the states, the actions and every index."""
+    arrays, states, actions, kind = tree.arrays, tree.states, tree.actions, tree.kind
     num_nodes, num_actions = arrays.edge_visits.shape
     num_outcomes = len(arrays.outcome_nodes)
     if states is not None and states.shape != (num_nodes,):
@@ -364,17 +339,22 @@ class Tree:
         return archive
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> Tree:
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], action_space: Space[Any] | None) -> Tree:
         """Return the tree that `to_arrays` turned into arrays.
 
         Args:
             arrays: The arrays, which may be damaged or made by others.
-            action_space: The space of one action.
+            action_space: The space of one action; a tree holds its actions, and does not need it.
 
         Raises:
             KeyError, TypeError, ValueError: They are damaged.
         """
-        return cls(*tree_parts(arrays))
+        kind = _read_kind(str(arrays["kind"]))
+        parts = _read_arrays(arrays, kind)
+        states = states_of_arrays("states", arrays) if "states" in arrays else None
+        tree = cls(parts, states, arrays["actions"], kind)
+        _check_contents(tree)
+        return tree
 
     @property
     def saved_states(self) -> NDArray[Any]:
@@ -395,7 +375,14 @@ class Tree:
                 or its states are `SavedState`s, and `env` is None.
             OSError: The file cannot be read.
         """
-        tree = cls(*read_tree(path))
+        try:
+            arrays = read_arrays(path)
+            tree = cls.from_arrays(arrays, None if env is None else env.action_space)
+        except DAMAGED as error:
+            raise InvalidBatchError(
+                f"tree: expected a file that Tree.save wrote, got {path}, which is damaged "
+                f"({type(error).__name__}: {error})"
+            ) from error
         states = tree.saved_states
         if env is None and tree.states is not None and states.dtype.hasobject:
             raise InvalidBatchError(

@@ -425,12 +425,8 @@ class Features(ABC):
 
     @abstractmethod
     def encode(self, observations: Any, memory: NDArray[np.int32]) -> NDArray[Any]:
-        """Return the codes `[B, ...]` of observations.
-
-        Args:
-            observations: `[B, ...]`, stacked by the observation space.
-            memory: `[1024, 2]` int32, zeros at first: what the codes of a tree depend on; changed.
-        """
+        """Return the codes `[B, ...]` of observations `[B, ...]`, stacked by the observation space."""
+        # `memory`: `[1024, 2]` int32, zeros at first: what the codes of a tree depend on; changed.
 
     @abstractmethod
     def new_table(self) -> NoveltyTable:

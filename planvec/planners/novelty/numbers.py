@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,13 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
+from planvec.planners.root_actions import space_leaves
 
 # `features(observations) -> [B, F]` integers: a feature says that a column has a value
 FeatureFunction = Callable[[Any], Any]
 
 _MIN_SCREEN = 32  # height and width from which on an image is a screen
 _NUM_BINS, _LARGEST = 32, 10**9
-_NUMERIC = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 def check_features(features: Any) -> None:
@@ -70,41 +71,28 @@ def numbers_of_space(space: Space[Any], argument: str) -> Callable[[Any], NDArra
     """Return a function that turns observations into integers `[B, F]`."""
     # Integers stay as they are. Of other numbers it gives the index of one of 32 equal intervals where the
     # space is bounded, and elsewhere of intervals whose width grows with the number.
-    if not any(True for _ in _numeric(space)):
+    if not any(_is_numeric(leaf) for _, leaf, _ in space_leaves(space, space)):
         raise UnsupportedEnvError(
             f"{argument}: expected a function of the observations, since those of {space} hold no numbers"
         )
-    return _Numbers(space)
+    return functools.partial(_numbers, space)
 
 
-class _Numbers:
-    """Returns the numbers of observations as integers."""
-
-    def __init__(self, space: Space[Any]) -> None:
-        self._space = space
-
-    def __call__(self, observations: Any) -> NDArray[np.int64]:
-        columns = []
-        for path, space in _numeric(self._space):
-            part = observations
-            for key in path:
-                part = part[key]
+def _numbers(space: Space[Any], observations: Any) -> NDArray[np.int64]:
+    """Return the numbers of observations as integers."""
+    columns = []
+    for _, leaf, part in space_leaves(space, observations):
+        if _is_numeric(leaf):
             values = np.asarray(part)
             values = values.reshape(len(values), -1)
-            columns.append(values.astype(np.int64) if values.dtype.kind in "biu" else _bins(space, values))
-        return np.concatenate(columns, axis=1)
+            columns.append(values.astype(np.int64) if values.dtype.kind in "biu" else _bins(leaf, values))
+    return np.concatenate(columns, axis=1)
 
 
-def _numeric(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Space[Any]]]:
-    """Yield the keys and the space of each part of observations that is an array of numbers."""
-    if isinstance(space, spaces.Dict):
-        for key, child in space.spaces.items():
-            yield from _numeric(child, (*path, key))
-    elif isinstance(space, spaces.Tuple):
-        for index, child in enumerate(space.spaces):
-            yield from _numeric(child, (*path, index))
-    elif isinstance(space, _NUMERIC) and 0 not in (space.shape or ()):
-        yield path, space
+def _is_numeric(space: Space[Any]) -> bool:
+    """Return whether elements of a space are arrays of numbers."""
+    numeric = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+    return isinstance(space, numeric) and 0 not in (space.shape or ())
 
 
 def _bins(space: Any, values: NDArray[Any]) -> NDArray[np.int64]:

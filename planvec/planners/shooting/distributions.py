@@ -11,7 +11,7 @@ Letters: L actions of a sequence, H environment steps, K elites.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
 from planvec.planners.root_actions import MAX_CATEGORIES, bounds_advice, box_actions
-from planvec.planners.search import StepRequest
-from planvec.rows import BatchStepper, action_masks, are_legal, draw_legal, uniform_actions
+from planvec.rows import draw_legal, uniform_actions
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -384,42 +383,3 @@ def _scale_of(space: spaces.Box, std: Any, name: str) -> NDArray[np.float64]:
         )
     scale: NDArray[np.float64] = std * (space.high.astype(np.float64) / 2 - space.low.astype(np.float64) / 2)
     return scale
-
-
-# -- Rollouts of sequences of which only legal actions are taken. Letters: B sequences, L actions of one -----
-
-
-def take_legal(
-    env: BatchStepper,
-    distribution: Distribution,
-    generator: np.random.Generator,
-    discount: float,
-    num_repeats: NDArray[np.int64],
-    sequences: NDArray[Any],  # `[B, L, *action shape]`, written
-    states: NDArray[Any],  # `[B]`
-    seeds: NDArray[np.uint64] | None,  # `[B]`, of the first steps; None where a step has one outcome
-) -> Generator[StepRequest, Any, tuple[NDArray[np.float64], NDArray[np.int64]]]:
-    """Take the actions of sequences one after another, and replace illegal ones by legal ones."""
-    # What is legal is known only where a sequence has led. Rewards within the steps of one action are not
-    # discounted against each other.
-    # `num_repeats`: `[L]`, environment steps for which each action is repeated, as long as it is legal.
-    # Returns the returns `[B]`, and the environment steps of each action, `[B, L]`.
-    space, num_rows = env.action_space, len(sequences)
-    returns, counts = np.zeros(num_rows), np.zeros(sequences.shape[:2], np.int64)
-    weights, ended = np.ones(num_rows), np.zeros(num_rows, np.bool_)
-    for index in np.flatnonzero(num_repeats).tolist():
-        masks = action_masks(space, states)
-        if masks is not None:
-            drawn = distribution.sample_legal(generator, index, masks)
-            illegal = ~(ended | are_legal(space, masks, sequences[:, index]))
-            sequences[illegal, index] = drawn[illegal]
-        out = yield StepRequest(sequences[:, index], states, int(num_repeats[index]), seeds)
-        returns += weights * out.rewards
-        counts[:, index] = out.infos["num_steps"]
-        weights *= float(discount) ** counts[:, index]
-        states, ended = out.new_states, out.terminated | out.truncated
-        if ended.all():
-            break
-        if seeds is not None:
-            seeds = generator.integers(0, 2**64, num_rows, dtype=np.uint64)
-    return returns, counts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,16 +15,9 @@ from numpy.typing import NDArray
 from planvec.planners.base import Planner, option
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import action_statistics, check_action_space
-from planvec.planners.search import RolloutRequest, Search, Simulation
-from planvec.planners.shooting.distributions import (
-    MAX_BETA,
-    Categorical,
-    Distribution,
-    Gaussian,
-    Uniform,
-    take_legal,
-)
-from planvec.rows import BatchStepper, action_masks
+from planvec.planners.search import RolloutRequest, Search, Simulation, StepRequest
+from planvec.planners.shooting.distributions import MAX_BETA, Categorical, Distribution, Gaussian, Uniform
+from planvec.rows import BatchStepper, action_masks, are_legal
 
 # -- The base class of shooting planners: draw action sequences, roll them out whole, draw better ones.
 #
@@ -80,46 +73,24 @@ class Shooting(Planner):
 
     @abstractmethod
     def initial_distribution(self, space: Space[Any]) -> Distribution:
-        """Return the distribution that an episode begins with.
-
-        Args:
-            space: The space of one action.
-
-        Raises:
-            UnsupportedEnvError: The planner does not support the action space.
-        """
+        """Return the distribution that an episode begins with; raise where the space is not supported."""
 
     def propose(
         self, distribution: Distribution, generator: np.random.Generator, iteration: int
     ) -> NDArray[Any]:
-        """Return the sequences `[B, L, *action shape]` to roll out.
-
-        Args:
-            distribution: The present distribution.
-            generator: The source of every random choice.
-            iteration: From 0 to `num_iterations - 1`.
-        """
+        """Return the sequences `[B, L, *action shape]` to roll out in an iteration, from 0 on."""
         return distribution.sample(generator, self.num_trajectories)
 
     @abstractmethod
     def learn(
         self, distribution: Distribution, sequences: NDArray[Any], returns: NDArray[np.float64]
     ) -> tuple[Distribution, float]:
-        """Return a better distribution, and the return that it is expected to give.
-
-        Args:
-            distribution: The distribution of the sequences.
-            sequences: `[B, L, *action shape]`.
-            returns: `[B]`; -inf where a reward was NaN.
-        """
+        """Return a better distribution, and the return that it is expected to give."""
+        # `sequences`: `[B, L, *action shape]`, drawn from `distribution`. `returns`: `[B]`; -inf where a
+        # reward was NaN.
 
     def choose(self, distribution: Distribution, best: NDArray[Any]) -> NDArray[Any]:
-        """Return the sequence `[L, *action shape]` whose first action is taken: the best one.
-
-        Args:
-            distribution: The last distribution.
-            best: `[L, *action shape]`, the sequence with the highest return.
-        """
+        """Return the sequence `[L, *action shape]` whose first action is taken: that of the best return."""
         return best
 
     def begin(
@@ -187,16 +158,42 @@ class ShootingSearch(Search):
             returns = np.where(np.isnan(out.returns), -np.inf, out.returns)
             self._record(sequences, returns, out.num_steps, None)
         else:
-            returns, counts = yield from take_legal(
-                *(self._env, self._distribution, self._generator, planner.discount),
-                *(np.bincount(self._index, minlength=sequences.shape[1]), sequences, states, seeds),
-            )
+            returns, counts = yield from self._take_legal(sequences, states, seeds)
             self._record(sequences, returns, counts.sum(axis=1), counts)
         self._distribution, self._value = planner.learn(self._distribution, sequences, returns)
         self.num_simulations += num_rows
         self._num_iterations += 1
         if self._num_iterations == planner.num_iterations:
             self.stop_reason = "num_iterations"
+
+    def _take_legal(
+        self, sequences: NDArray[Any], states: NDArray[Any], seeds: NDArray[np.uint64] | None
+    ) -> Generator[StepRequest, Any, tuple[NDArray[np.float64], NDArray[np.int64]]]:
+        """Take the actions of sequences one after another, and replace illegal ones by legal ones."""
+        # What is legal is known only where a sequence has led. Rewards within the steps of one action are not
+        # discounted against each other.
+        # `sequences`: `[B, L, *action shape]`, written. `seeds`: `[B]`, of the first steps.
+        # Returns the returns `[B]`, and the environment steps of each action, `[B, L]`.
+        space, num_rows = self._env.action_space, len(sequences)
+        returns, counts = np.zeros(num_rows), np.zeros(sequences.shape[:2], np.int64)
+        weights, ended = np.ones(num_rows), np.zeros(num_rows, np.bool_)
+        num_repeats = np.bincount(self._index, minlength=sequences.shape[1])  # as long as it is legal
+        for index in np.flatnonzero(num_repeats).tolist():
+            masks = action_masks(space, states)
+            if masks is not None:
+                drawn = self._distribution.sample_legal(self._generator, index, masks)
+                illegal = ~(ended | are_legal(space, masks, sequences[:, index]))
+                sequences[illegal, index] = drawn[illegal]
+            out = yield StepRequest(sequences[:, index], states, int(num_repeats[index]), seeds)
+            returns += weights * out.rewards
+            counts[:, index] = out.infos["num_steps"]
+            weights *= float(self._planner.discount) ** counts[:, index]
+            states, ended = out.new_states, out.terminated | out.truncated
+            if ended.all():
+                break
+            if seeds is not None:
+                seeds = self._generator.integers(0, 2**64, num_rows, dtype=np.uint64)
+        return returns, counts
 
     def _record(
         self,

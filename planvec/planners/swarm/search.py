@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 from planvec.planners.novelty.features import NewFeatures, features_for
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import (
-    ActionStatistics,
     action_statistics,
     check_action_space,
     mean_action,
@@ -117,17 +117,21 @@ class SwarmSearch(Search):
         return self._guide[0][self._num_iterations], self._guide[1][self._num_iterations]
 
     def plan(self) -> Plan:
-        """Return the decision by the walkers' first actions."""
-        walkers = self.walkers
+        """Return the decision by the walkers' first actions: that of most of them, in a Box their mean."""
+        walkers, space = self.walkers, self._env.action_space
         walkers.lineage.prune(walkers.table)
         values = walkers.values()
         first_moves, num_moves = walkers.lineage.first_moves(walkers.table)
         first_actions = walkers.lineage.actions[first_moves]
-        statistics = action_statistics(self._env.action_space, first_actions, values)
+        statistics = action_statistics(space, first_actions, values)
         best = int(values.argmax())
         best_actions, best_num_steps = walkers.lineage.sequence(int(walkers.nodes[best]))
-        best_return = float(walkers.returns[best])
-        action, value = self._choose(statistics, first_actions, values, best_actions[0], best_return)
+        if isinstance(space, spaces.Box):
+            action: Any = mean_action(space, first_actions)
+            value = float(values.mean())
+        else:
+            index = most_visited(statistics.counts, statistics.means)
+            action, value = statistics.actions[index], float(statistics.means[index])
         return Plan(
             action=action,
             value=value,
@@ -137,25 +141,10 @@ class SwarmSearch(Search):
             standard_errors=statistics.standard_errors,
             best_actions=best_actions,
             best_num_steps=best_num_steps,
-            best_return=best_return,
+            best_return=float(walkers.returns[best]),
             depth_histogram=np.bincount(num_moves),
             search_data=walkers,
         )
-
-    def _choose(
-        self,
-        statistics: ActionStatistics,
-        first_actions: NDArray[Any],  # `[B, *action shape]`
-        values: NDArray[np.float64],  # `[B]`
-        best_action: Any,
-        best_return: float,
-    ) -> tuple[Any, float]:
-        """Return the action to take and its value: that of most walkers, in a Box their mean."""
-        space = self._env.action_space
-        if isinstance(space, spaces.Box):
-            return mean_action(space, first_actions), float(values.mean())
-        index = most_visited(statistics.counts, statistics.means)
-        return statistics.actions[index], float(statistics.means[index])
 
 
 # -- One decision of a swarm wave in progress: a whole episode, or the rest of the one planned before --------
@@ -194,7 +183,8 @@ class WaveSearch(SwarmSearch):
     def plan(self) -> Plan:
         """Return the rest of the previous sequence, or the sequence of the best walker."""
         if self._sequence is None:
-            return super().plan()
+            plan = super().plan()
+            return replace(plan, action=plan.best_actions[0], value=plan.best_return)
         best_actions, best_num_steps = self._sequence
         return Plan(
             action=best_actions[0],
@@ -209,17 +199,6 @@ class WaveSearch(SwarmSearch):
             depth_histogram=np.bincount([len(best_actions)]),
             search_data=self.walkers,
         )
-
-    def _choose(
-        self,
-        statistics: ActionStatistics,
-        first_actions: NDArray[Any],
-        values: NDArray[np.float64],
-        best_action: Any,
-        best_return: float,
-    ) -> tuple[Any, float]:
-        """Return the first action of the best walker and its return."""
-        return best_action, best_return
 
 
 def _can_reuse(previous: Plan | None, env: BatchStepper) -> bool:
