@@ -37,7 +37,7 @@ MODULES = {
     "option.toml": 'env_id = "CartPole-v1"\n[planner_options]\nnum_walker = 3\n',
     "file": "",
     "run/run.json": "{}",
-    "explored/archive.json": "{}",
+    "explored/archive.npz": "",
 }
 
 CASES = r"""
@@ -313,7 +313,7 @@ import gymnasium
 
 class Env(gymnasium.Wrapper):
     def step(self, action):
-        if os.path.exists("out/archive.json") and not os.path.exists("sent"):
+        if os.path.exists("out/archive.npz") and not os.path.exists("sent"):
             open("sent", "w").close()
             for number in {numbers}:
                 os.kill(os.getpid(), number)

@@ -24,9 +24,9 @@ def default_directory(env_id: str, what: str, seed: int | None) -> Path:
 
 def holds_exploration(directory: Path) -> bool:
     """Return whether `planvec explore` has written into a directory."""
-    from planvec.exploring import HEADER
+    from planvec.exploring import holds_archive
 
-    return (directory / HEADER).exists()
+    return holds_archive(directory)
 
 
 @contextlib.contextmanager

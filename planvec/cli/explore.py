@@ -173,7 +173,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from planvec.envs import make
-    from planvec.exploring import HEADER
+    from planvec.exploring import ARCHIVE_FILE
     from planvec.runs import RunFiles
 
     if arguments.max_env_steps is None and arguments.max_rounds is None and arguments.max_seconds is None:
@@ -209,7 +209,7 @@ def _run(arguments: argparse.Namespace) -> int:
         )
         progress.close()
         files = [
-            str(directory / HEADER),
+            str(directory / ARCHIVE_FILE),
             *_pictures(arguments, archive, directory, shown),
         ]
     print_reached(arguments, archive, files, was_interrupted=status != 0)
@@ -236,7 +236,7 @@ def _explored(
     explorer: Explorer, env: Any, progress: ExplorationProgress, **arguments: Any
 ) -> tuple[Archive, int]:
     """Explore, and return the archive and the exit status. A first interrupt ends it after the round."""
-    from planvec.exploring import read_header
+    from planvec.exploring import read_manifest
 
     hint = b"\nplanvec: ending after this round; once more: at once, without what was not saved yet\n"
     with late_interrupts(hint) as status:
@@ -250,7 +250,7 @@ def _explored(
         except KeyboardInterrupt as error:
             path = arguments["path"]
             with contextlib.suppress(OSError, InvalidBatchError):
-                num_steps = read_header(path)["num_env_steps"]
+                num_steps = read_manifest(path)["num_env_steps"]
                 error.text = (  # type: ignore[attr-defined]
                     f"interrupted; {path} holds what was saved last, after {num_steps:,} environment steps; "
                     f"the same command with --out {path} goes on with it"

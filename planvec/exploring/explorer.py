@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
-from planvec.exploring.archive import Archive
+from planvec.exploring.archive import Archive, Origin
 from planvec.exploring.cells import CellFunction, cells_for, keys_of
-from planvec.exploring.contents import Arrival, Contents, Origin
-from planvec.exploring.files import HEADER, locked, read_header
+from planvec.exploring.files import holds_archive, locked, read_manifest
+from planvec.exploring.tables import Arrival
 from planvec.planners import Plan, Planner, check_stepper
 from planvec.rows import (
     BatchStepper,
@@ -92,7 +92,7 @@ class Walkers:
     def __init__(
         self,
         env: BatchStepper,
-        archive: Contents,
+        archive: Archive,
         choose: Callable[[int], NDArray[np.int64]],
         num_rows: int,
         *,
@@ -326,7 +326,8 @@ class Explorer:
             max_rounds: Rounds, those of the archive at `path` included.
             max_seconds: Seconds of this call.
             path: A directory.
-            save_seconds: Seconds after which the archive is saved again at the end of a round.
+            save_seconds: Seconds after which the archive is saved again at the end of a round; a large one is
+                saved less often, so that this takes a tenth of the time at most. 0: after each round.
             callback: `callback(archive)` after each round; True ends the exploration.
 
         Raises:
@@ -358,6 +359,7 @@ class Explorer:
     def _run(self, env: BatchStepper, seed: int | None, limits: Limits, path: Path | None) -> Archive:
         """Explore until a limit is reached; the arguments are those of `run`."""
         started = saved = time.perf_counter()
+        pause = limits.save_seconds
         cells = cells_for(env.observation_space, self.cells)
         archive = self._resumed(env, path, seed, cells)
         if archive is None:
@@ -366,9 +368,12 @@ class Explorer:
                 archive.save(path)  # now, since a path that cannot be written would cost all that follows
         while not limits.are_reached(archive, started):
             self._explore(env, archive, cells)
-            if path is not None and time.perf_counter() - saved >= limits.save_seconds:
+            if path is not None and time.perf_counter() - saved >= pause:
+                begun = time.perf_counter()
                 archive.save(path)
                 saved = time.perf_counter()
+                # a large archive is saved less often; 0: after each round, whatever that costs
+                pause = limits.save_seconds and max(limits.save_seconds, 9 * (saved - begun))
             if limits.callback is not None and limits.callback(archive):
                 break
         if path is not None:
@@ -409,11 +414,11 @@ class Explorer:
 
     def _resumed(self, env: Any, path: Path | None, seed: int | None, cells: CellFunction) -> Archive | None:
         """Return the archive in a directory, after a check that it is one of this exploration; None: none."""
-        if path is None or not (path / HEADER).exists():
+        if path is None or not holds_archive(path):
             return None
-        header = read_header(path)
-        own = {**self.settings, "seed": str(header["seed"] if seed is None else seed)}
-        for name, value in {**header["settings"], "seed": str(header["seed"])}.items():
+        manifest = read_manifest(path)
+        own = {**self.settings, "seed": str(manifest["seed"] if seed is None else seed)}
+        for name, value in {**manifest["settings"], "seed": str(manifest["seed"])}.items():
             if own.get(name) != value:
                 raise InvalidBatchError(
                     f"{name}: expected {value}, with which the exploration in {path} was begun, got "

@@ -9,7 +9,7 @@ import secrets
 import site
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,26 +23,27 @@ DAMAGED = (
 )
 
 
-def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a NumPy archive by name. No pickle in it is read."""
+def read_arrays(path: str | Path, *names: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a NumPy archive, or those of some names. No pickle in it is read."""
     with open(path, "rb") as file:
         if file.read(4) != b"PK\3\4":  # else NumPy might take it for a pickle, and advise to read that
             raise ValueError(f"expected a NumPy archive, got {path}")
         file.seek(0)
         try:
             with np.load(file, allow_pickle=False) as archive:
-                return dict(archive)
+                return {name: archive[name] for name in names or archive}
         except OSError as error:  # damage, such as a place beyond the end or another compression
             raise ValueError(f"expected a NumPy archive, got {path} ({error})") from error
 
 
-def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_arrays(path: Path, arrays: Iterable[tuple[str, NDArray[Any]]]) -> None:
     """Write a NumPy archive, compressed fast (`numpy.savez_compressed` takes several times as long)."""
+    # One array after the other, so that not all have to be made before the first one is written.
     with (
         replacing(path, is_durable=True) as temporary,
         zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
     ):
-        for name, array in arrays.items():
+        for name, array in arrays:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
