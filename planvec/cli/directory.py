@@ -22,16 +22,10 @@ def default_directory(env_id: str, what: str, seed: int | None) -> Path:
     return Path("runs") / f"{name}-{what}-seed{seed}"
 
 
-def holds_exploration(directory: Path) -> bool:
-    """Return whether `planvec explore` has written into a directory."""
-    from planvec.exploring import holds_archive
-
-    return holds_archive(directory)
-
-
 @contextlib.contextmanager
 def run_files(arguments: argparse.Namespace, config: RunConfig) -> Iterator[RunFiles]:
     """Make the directory of a run, and try to write there. Remove it if nothing is written into it."""
+    from planvec.exploring import holds_archive
     from planvec.runs import RunFiles
 
     is_new = arguments.out is None and arguments.resume is None
@@ -42,7 +36,7 @@ def run_files(arguments: argparse.Namespace, config: RunConfig) -> Iterator[RunF
             f"--out: expected a directory without a run, got {directory}; go on with --resume {directory}, "
             "or replace it with --overwrite"
         )
-    if holds_exploration(directory) and arguments.resume is None:
+    if holds_archive(directory) and arguments.resume is None:
         raise UsageError(
             f"--out: expected a directory of planvec plan, got {directory}, which holds an exploration"
         )

@@ -28,7 +28,7 @@ from planvec.cli.parser import (
     warn,
 )
 from planvec.cli.plan import add_plan
-from planvec.cli.planner_options import all_options, owners_of
+from planvec.cli.planner_options import options_of
 
 _COMMANDS = ("plan", "explore", "replay", "check", "bench", "envs")
 
@@ -102,9 +102,14 @@ def _unknown(argv: Sequence[str], argument: str, parser: Parser) -> str:
     option = argument.partition("=")[0]
     if not option.startswith("-"):
         return f"expected no further argument, got {argument!r}; see {parser.prog} --help"
-    owners = owners_of(option) if argv[0] == "plan" else []
-    if owners:
-        name = parser.get_default("planner_of_options")
-        return f"{option} belongs to --planner {listed(owners)}, and the planner is {name}"
-    known = [*parser._option_string_actions, *(all_options() if argv[0] == "plan" else ())]
+    known = [*parser._option_string_actions]
+    if argv[0] == "plan":
+        from planvec.planners import PLANNERS
+
+        options = {name: options_of(name) for name in PLANNERS}
+        owners = [name for name, own in options.items() if option.replace("--no-", "--", 1) in own]
+        if owners:
+            name = parser.get_default("planner_of_options")
+            return f"{option} belongs to --planner {listed(owners)}, and the planner is {name}"
+        known += [known_option for own in options.values() for known_option in own]
     return f"unknown option {option}{did_you_mean(option, known)}"

@@ -86,6 +86,11 @@ def integer(lowest: int, highest: float = math.inf) -> Callable[[str], int]:
     return integer
 
 
+# how `add_argument` takes numbers of things, and seeds
+COUNT: dict[str, Any] = {"type": integer(1), "metavar": "N"}
+SEED: dict[str, Any] = {"type": integer(0, 2**64 - 1), "metavar": "N"}
+
+
 # -- Prints messages for people, and errors in one line ------------------------------------------------------
 
 
