@@ -23,6 +23,7 @@ from planvec.rows import DAMAGED, read_arrays, write_arrays
 
 ARCHIVE_FILE = "archive.npz"
 _FORMAT, _VERSION = "planvec archive", 2
+_FILE_OF_VERSION_1 = "archive.json"
 _FIELDS: dict[str, type] = {
     **dict.fromkeys(("identity", "fingerprint", "action_space"), str),
     **dict.fromkeys(("seed", "dt", "num_env_steps"), int),
@@ -31,10 +32,8 @@ _FIELDS: dict[str, type] = {
 
 
 def holds_archive(path: Path) -> bool:
-    """Return whether a directory holds an archive."""
-    if (path / "archive.json").exists():
-        raise _of_version(path, 1)
-    return (path / ARCHIVE_FILE).exists()
+    """Return whether a directory holds an archive, of this version or of another one."""
+    return (path / ARCHIVE_FILE).exists() or (path / _FILE_OF_VERSION_1).exists()
 
 
 def write_archive(path: Path, fields: Mapping[str, Any], arrays: Iterable[tuple[str, NDArray[Any]]]) -> None:
@@ -53,6 +52,8 @@ def read_archive(path: Path, *names: str) -> tuple[dict[str, Any], dict[str, NDA
     """Return the manifest and the arrays of the archive in a directory, or only the arrays of some names."""
     if not holds_archive(path):
         raise InvalidBatchError(f"path: expected a directory that Archive.save wrote, got {path}")
+    if (path / _FILE_OF_VERSION_1).exists():
+        raise _of_version(path, 1)
     try:
         arrays = read_arrays(path / ARCHIVE_FILE, *names)
         manifest = json.loads(str(arrays["manifest"]))
