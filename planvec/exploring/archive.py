@@ -17,10 +17,17 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.exploring.cells import CellFunction, cells_for, keys_of
-from planvec.exploring.files import damaged, holds_archive, locked, read_archive, read_manifest, write_archive
+from planvec.exploring.files import (
+    holds_archive,
+    locked,
+    read_archive,
+    read_manifest,
+    whole_archive,
+    write_archive,
+)
 from planvec.exploring.tables import BLOCK, Arrival, CellStore, StepTree
 from planvec.planners import Episode, EpisodeRecorder, check_stepper, replay_steps
-from planvec.rows import DAMAGED, arrays_of_states, check_integer, states_of_arrays
+from planvec.rows import arrays_of_states, check_integer, damage_named, states_of_arrays
 
 
 class Origin(NamedTuple):
@@ -277,10 +284,8 @@ class Archive:
                     f"env: expected {name} {manifest[name]}, as when {path} was explored, got {own}; make it "
                     "with the arguments of then, or explore into another directory"
                 )
-        try:
+        with damage_named(whole_archive(path)):
             archive = Archive._of_arrays(manifest, arrays, env)
-        except (*DAMAGED, AttributeError) as error:
-            raise damaged(path, error) from error
         if cells is None and archive.origin.settings.get("cells") == "None":
             cells = cells_for(env.observation_space, None)
         is_same = manifest["fingerprint"] == getattr(env, "fingerprint", "")

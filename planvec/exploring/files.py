@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.rows import DAMAGED, read_arrays, write_arrays
+from planvec.rows import damage_named, read_arrays, remove_unfinished, write_arrays
 
 ARCHIVE_FILE = "archive.npz"
 _FORMAT, _VERSION = "planvec archive", 2
@@ -44,8 +44,7 @@ def write_archive(path: Path, fields: Mapping[str, Any], arrays: Iterable[tuple[
         yield from arrays
 
     write_arrays(path / ARCHIVE_FILE, members())
-    for unfinished in path.glob(f".archive-{'[0-9a-f]' * 8}.npz"):  # by a process that was killed
-        unfinished.unlink()
+    remove_unfinished(path / ARCHIVE_FILE)
 
 
 def read_archive(path: Path, *names: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -54,19 +53,17 @@ def read_archive(path: Path, *names: str) -> tuple[dict[str, Any], dict[str, NDA
         raise InvalidBatchError(f"path: expected a directory that Archive.save wrote, got {path}")
     if (path / _FILE_OF_VERSION_1).exists():
         raise _of_version(path, 1)
-    try:
+    with damage_named(whole_archive(path)):
         arrays = read_arrays(path / ARCHIVE_FILE, *names)
         manifest = json.loads(str(arrays["manifest"]))
         if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
             raise ValueError("no archive")
-    except (*DAMAGED, RecursionError) as error:
-        raise damaged(path, error) from error
-    if manifest.get("version") != _VERSION:
-        raise _of_version(path, manifest.get("version"))
-    wrong = [name for name, kind in _FIELDS.items() if type(manifest.get(name)) is not kind]
-    wrong += [name for name, value in manifest.items() if type(value) is int and not 0 <= value < 2**64]
-    if wrong or not all(isinstance(text, str) for text in manifest["settings"].values()):
-        raise damaged(path, ValueError(", ".join(wrong or ["settings"])))
+        if manifest.get("version") != _VERSION:
+            raise _of_version(path, manifest.get("version"))
+        wrong = [name for name, kind in _FIELDS.items() if type(manifest.get(name)) is not kind]
+        wrong += [name for name, one in manifest.items() if type(one) is int and not 0 <= one < 2**64]
+        if wrong or not all(isinstance(text, str) for text in manifest["settings"].values()):
+            raise ValueError(", ".join(wrong or ["settings"]))
     return manifest, arrays
 
 
@@ -75,12 +72,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return read_archive(path, "manifest")[0]
 
 
-def damaged(path: Path, error: Exception) -> InvalidBatchError:
-    """Return the error for a file that cannot be an archive of the environment."""
-    return InvalidBatchError(
-        f"path: expected an archive of this environment, got {path}, which is damaged or of another kind "
-        f"({type(error).__name__}: {error})"
-    )
+def whole_archive(path: Path) -> str:
+    """Return the message for a file that cannot be an archive of the environment."""
+    return f"path: expected an archive of this environment, got {path}, which is damaged or of another kind"
 
 
 def _of_version(path: Path, version: Any) -> InvalidBatchError:

@@ -16,11 +16,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# what NumPy, the zip file and checks of the content raise on files of another form
+from planvec.errors import InvalidBatchError
+
+# what NumPy, the zip file, JSON and checks of the content raise on files of another form
 DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, TypeError),
     *(IndexError, NotImplementedError, MemoryError, OverflowError),
 )
+
+
+@contextlib.contextmanager
+def damage_named(message: str) -> Iterator[None]:
+    """Raise `InvalidBatchError` with a message, and the cause, where a file has another form."""
+    try:
+        yield
+    except InvalidBatchError:  # which says more
+        raise
+    except (*DAMAGED, AttributeError, RecursionError) as error:
+        raise InvalidBatchError(f"{message} ({type(error).__name__}: {error})") from error
 
 
 def read_arrays(path: str | Path, *names: str) -> dict[str, NDArray[Any]]:
@@ -63,6 +76,12 @@ def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what `replacing` has left of a file, whose name may be a pattern, where a process was killed."""
+    for temporary in path.parent.glob(f".{path.stem}-{'[0-9a-f]' * 8}{path.suffix}"):
+        temporary.unlink(missing_ok=True)
 
 
 def _flush(path: Path) -> None:
