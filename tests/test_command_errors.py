@@ -79,6 +79,8 @@ $ planvec plan CartPole-v1 --planner mtcs
 --planner: expected one of swarm, .*, got 'mtcs'; did you mean 'mcts'\?
 $ planvec plan CartPole-v1 --num-worker-s 1
 unknown option --num-worker-s; did you mean '--num-workers'\?
+$ planvec --num-worker plan CartPole-v1
+unknown option --num-worker; did you mean '--num-workers'\?
 $ planvec plan CartPole-v1 --num-workers two
 --num-workers: expected an integer of at least 0, got 'two'
 $ planvec plan CartPole-v1 --backend cluster

@@ -6,6 +6,7 @@ import argparse
 import ast
 import importlib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -123,8 +124,14 @@ def env_source(
             f"--make: expected an id, got {env_id}, which is called without arguments; set them there"
         )
     if parsed:
-        return _Wrapped(source, dict(make), parsed), {}
+        return partial(_make_wrapped, source, dict(make), parsed), {}
     return source, dict(make)
+
+
+def default_directory(env_id: str, what: str, seed: int | None) -> Path:
+    """Return where results go without `--out`."""
+    name = re.sub(r"[^\w.-]+", "_", env_id).strip("_.")
+    return Path("runs") / f"{name}-{what}-seed{seed}"
 
 
 def _find_own_modules() -> None:
@@ -165,28 +172,20 @@ def codec_of(text: str | None) -> CodecChoice:
     return codec
 
 
-class _Wrapped:
-    """Makes an environment with wrappers around it."""
+def _make_wrapped(
+    source: Makeable,
+    make_kwargs: dict[str, Any],
+    wrappers: Sequence[tuple[Any, tuple[Any, ...]]],
+    render_mode: str | None = None,
+) -> Any:
+    """Make an environment with wrappers around it."""
+    from planvec.envs import make_env
 
-    def __init__(
-        self, source: Any, make_kwargs: dict[str, Any], wrappers: Sequence[tuple[Any, tuple[Any, ...]]]
-    ) -> None:
-        self._source = source
-        self._make_kwargs = make_kwargs
-        self._wrappers = wrappers
-
-    def __call__(self) -> Any:
-        return self.with_render_mode(None)
-
-    def with_render_mode(self, render_mode: str | None) -> Any:
-        """Make the environment for rendering."""
-        from planvec.envs import make_env
-
-        mode = None if callable(self._source) else render_mode  # a function chooses its own
-        env = make_env(self._source, mode, self._make_kwargs)
-        for wrapper, arguments in self._wrappers:
-            env = wrapper(env, *arguments)
-        return env
+    mode = None if callable(source) else render_mode  # a function chooses its own
+    env = make_env(source, mode, make_kwargs)
+    for wrapper, arguments in wrappers:
+        env = wrapper(env, *arguments)
+    return env
 
 
 def _value(text: str) -> Any:
@@ -342,8 +341,8 @@ def _open_shown(
     from planvec.envs import PlanEnv, make_env
 
     shown = source  # a function of the user's own is kept
-    if isinstance(source, _Wrapped):
-        shown = partial(source.with_render_mode, "rgb_array")
+    if isinstance(source, partial) and source.func is _make_wrapped:
+        shown = partial(source, render_mode="rgb_array")
     elif isinstance(source, str) or not callable(source):
         shown = partial(make_env, source, "rgb_array", env_kwargs)
     env: PlanEnv | None = None

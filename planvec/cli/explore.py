@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planvec.cli.directory import default_directory
 from planvec.cli.environments import (
     Pictures,
     add_environment,
     add_workers,
     codec_of,
+    default_directory,
     given_env,
     object_named,
     workers_of,

@@ -5,21 +5,22 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import json
 import logging
 import re
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from planvec.cli.directory import run_files
 from planvec.cli.environments import (
     Pictures,
     add_environment,
     add_workers,
     codec_of,
+    default_directory,
     env_source,
     workers_of,
 )
@@ -27,7 +28,7 @@ from planvec.cli.parser import COUNT, SEED, UsageError, add_json, exit_status, w
 from planvec.cli.planner_options import DEFAULT_PLANNER, add_planner, given_options, make_planner
 
 if TYPE_CHECKING:
-    from planvec.runs import RunConfig, RunObserver
+    from planvec.runs import RunConfig, RunFiles, RunObserver
 
 # -- Settings of planners that suit well-known tasks, for `planvec plan ENV_ID --preset`.
 #
@@ -105,7 +106,7 @@ def read_ahead(argv: Sequence[str], flags: set[str]) -> tuple[dict[str, Any], st
         words = [
             word
             for before, word in zip(["", *argv], argv, strict=False)
-            if not before.startswith("-") or "=" in before or before in flags
+            if not before.startswith("--") or "=" in before or before in flags
         ]
         presets = [preset_of(word) for word in [*words, str(settings.get("env_id"))]]
         name = next((preset.planner for preset in presets if preset is not None), name)
@@ -114,7 +115,7 @@ def read_ahead(argv: Sequence[str], flags: set[str]) -> tuple[dict[str, Any], st
 
 def config_of(arguments: argparse.Namespace) -> RunConfig:
     """Return the settings of the run."""
-    from planvec.runs import RunConfig, RunFiles, with_tuples
+    from planvec.runs import RunConfig, RunFiles
 
     settings = arguments.settings  # those of the file
     asked = {one.name: getattr(arguments, one.name, None) for one in dataclasses.fields(RunConfig)}
@@ -145,7 +146,7 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
             raise UsageError(f"{option}: --resume takes the settings of the run; leave {option} out")
         return RunConfig.read(RunFiles(arguments.resume).config)
     own = settings.get("planner_options", {}) if arguments.planner is None else {}
-    planner_options = {**preset_options, **with_tuples(own), **options}
+    planner_options = {**preset_options, **own, **options}
     defaults = {"planner": DEFAULT_PLANNER, "seed": secrets.randbits(32)}
     settings = {**defaults, **settings, **given, "planner_options": planner_options}
     if "env_id" not in settings:
@@ -218,6 +219,67 @@ def add_plan(commands: Any, argv: Sequence[str]) -> None:
         add_planner(parser, name)
         parser.set_defaults(settings=settings, planner_of_options=name)
     parser.set_defaults(run=_run_plan)
+
+
+# -- The directory of a run: the one that the user chose, or a new one ---------------------------------------
+
+
+@contextlib.contextmanager
+def run_files(arguments: argparse.Namespace, config: RunConfig) -> Iterator[RunFiles]:
+    """Make the directory of a run, and try to write there. Remove it if nothing is written into it."""
+    from planvec.exploring import holds_archive
+    from planvec.runs import RunFiles
+
+    is_new = arguments.out is None and arguments.resume is None
+    directory = _new_directory(config) if is_new else arguments.resume or arguments.out
+    files = RunFiles(directory)
+    if files.config.exists() and arguments.resume is None and not arguments.overwrite:
+        raise UsageError(
+            f"--out: expected a directory without a run, got {directory}; go on with --resume {directory}, "
+            "or replace it with --overwrite"
+        )
+    if holds_archive(directory) and arguments.resume is None:
+        raise UsageError(
+            f"--out: expected a directory of planvec plan, got {directory}, which holds an exploration"
+        )
+    try:
+        files.check_writable()
+    except OSError as error:
+        option = "--resume" if arguments.resume is not None else "--out"
+        raise UsageError(
+            f"{option}: expected a directory to write to, got {directory}: {error.strerror}; choose another "
+            "one with --out DIR"
+        ) from error
+    if arguments.resume is None:
+        files.clear()
+        config.write(files.config)
+    try:
+        yield files
+    finally:
+        if not (files.summary.exists() or files.checkpoint.exists()):
+            files.clear()
+            with contextlib.suppress(OSError):  # it has other files
+                directory.rmdir()
+
+
+def _new_directory(config: RunConfig) -> Path:
+    """Return a new directory: two runs at a time never get the same."""
+    first = default_directory(config.env_id, config.planner, config.seed)
+    again = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
+    try:
+        first.parent.mkdir(parents=True, exist_ok=True)
+        for directory in itertools.chain([first], again):
+            with contextlib.suppress(FileExistsError):
+                directory.mkdir()
+                return directory
+    except OSError as error:
+        raise UsageError(
+            f"--out: expected to make {first} here, got: {error.strerror}; choose a directory with --out DIR"
+        ) from error
+    raise AssertionError("there is always another name")
+
+
+# -- The command itself --------------------------------------------------------------------------------------
 
 
 def _run_plan(arguments: argparse.Namespace) -> int:

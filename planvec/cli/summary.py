@@ -103,9 +103,24 @@ def print_summary(
     summary: dict[str, Any], directory: Path, files: Sequence[Path], options: dict[str, Any]
 ) -> None:
     """Print a summary for people."""
-    inside = _without_gaps([path.name for path in files if path.parent == directory])
+    inside = [path.name for path in files if path.parent == directory]
+    many = [name for name in inside if name.startswith("trajectory")]
+    if len(many) > 3:  # "trajectory.npz to trajectory-40.npz"
+        inside = [name for name in inside if name not in many[1:]]
+        inside[inside.index(many[0])] += f" to {many[-1]}"
     outside = [str(path) for path in files if path.parent != directory]
     given = ", ".join(f"{name}={value}" for name, value in options.items())
+    episodes = summary["episodes"]
+    returns = [episode["return"] for episode in episodes]
+    results = {"return": f"{returns[0]:.2f}", "steps": f"{episodes[0]['num_steps']}, {episodes[0]['ended']}"}
+    if len(episodes) > 1:
+        ends = [episode["ended"] for episode in episodes]
+        counted = ", ".join(f"{ends.count(end)} {end}" for end in sorted(set(ends)))
+        results = {
+            "return": f"{summary['return']:.2f} on average, {min(returns):.2f} to {max(returns):.2f}, "
+            f"standard deviation {summary['return_std']:.2f}",
+            "episodes": f"{len(episodes)}: {counted}; {summary['num_steps']:,} steps",
+        }
     workers = str(summary["num_workers"] or "none, stepped in this process")
     if summary["workers_replaced"]:
         workers += f"; {summary['workers_replaced']} replaced, which changes no result"
@@ -113,7 +128,7 @@ def print_summary(
         "environment": summary["env_id"],
         "planner": f"{summary['planner']} ({given or 'with its defaults'})",
         "seed": summary["seed"],
-        **_results(summary["episodes"]),
+        **results,
         "simulated": f"{summary['num_env_steps']:,} environment steps in "
         f"{summary['elapsed_seconds']:.1f} s, {summary['env_steps_per_second']:,.0f} per second",
         "workers": workers,
@@ -122,33 +137,6 @@ def print_summary(
     }
     for name, value in lines.items():
         print(f"{name + ':':<13}{value}")
-
-
-def _without_gaps(names: Sequence[str]) -> list[str]:
-    """Return names of files with "trajectory.npz to trajectory-40.npz" for those of many episodes."""
-    many = [name for name in names if name.startswith("trajectory")]
-    if len(many) < 4:
-        return list(names)
-    first, last = many[0], many[-1]
-    return [f"{first} to {last}" if name == first else name for name in names if name not in many[1:]]
-
-
-def _results(episodes: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Return the lines about the episodes."""
-    returns = [episode["return"] for episode in episodes]
-    if len(episodes) == 1:
-        return {
-            "return": f"{returns[0]:.2f}",
-            "steps": f"{episodes[0]['num_steps']}, {episodes[0]['ended']}",
-        }
-    spread = f"{statistics.fmean(returns):.2f} on average, {min(returns):.2f} to {max(returns):.2f}"
-    ends = sorted({episode["ended"] for episode in episodes})
-    counted = [f"{sum(episode['ended'] == end for episode in episodes)} {end}" for end in ends]
-    return {
-        "return": f"{spread}, standard deviation {statistics.pstdev(returns):.2f}",
-        "episodes": f"{len(episodes)}: {', '.join(counted)}; "
-        f"{sum(episode['num_steps'] for episode in episodes):,} steps",
-    }
 
 
 # -- Hints for users whose choice cannot work well -----------------------------------------------------------
