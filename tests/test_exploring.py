@@ -24,7 +24,7 @@ from own_environments import Line
 import planvec
 from planvec import Archive, Downscaled, Explorer
 from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
-from planvec.exploring import files
+from planvec.exploring import archive as archive_module
 
 COLUMNS = ("keys", "scores", "num_steps", "num_visits", "num_choices", "first_visits", "ended")
 LAKE: dict[str, Any] = {"map_name": "8x8", "is_slippery": False}
@@ -616,7 +616,7 @@ def test_a_save_that_fails_spoils_no_other_one(tmp_path: Path, monkeypatch: pyte
 
     def save_elsewhere(archive: Archive) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(files, "write_arrays", fails)
+            patch.setattr(archive_module, "write_arrays", fails)
             with pytest.raises(OSError, match="no space"):
                 archive.save(tmp_path / "b")
 

@@ -1,12 +1,20 @@
-"""An archive of cells: the best state of each, the steps that lead to it, and its score.
+"""An archive of cells: the best state of each, the steps that lead to it, and its score; and its file.
+
+The file is arrays and a manifest, which run no code when they are read. Each save replaces it as a whole, so
+that no reader sees a part of it, and a process that is killed leaves what was saved before.
 
 Letters: N cells, F columns of a cell, K some of the cells, T steps, R rounds.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
 import operator
+import os
 import secrets
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,17 +25,19 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.exploring.cells import CellFunction, cells_for, keys_of
-from planvec.exploring.files import (
-    holds_archive,
-    locked,
-    read_archive,
-    read_manifest,
-    whole_archive,
-    write_archive,
-)
 from planvec.exploring.tables import BLOCK, Arrival, CellStore, StepTree
 from planvec.planners import Episode, EpisodeRecorder, check_stepper, replay_steps
-from planvec.rows import arrays_of_states, check_integer, damage_named, states_of_arrays
+from planvec.rows import (
+    arrays_of_states,
+    check_integer,
+    damage_named,
+    read_arrays,
+    remove_unfinished,
+    states_of_arrays,
+    write_arrays,
+)
+
+ARCHIVE_FILE = "archive.npz"
 
 
 class Origin(NamedTuple):
@@ -216,6 +226,8 @@ class Archive:
             self._check_own(path)
             self.store["nodes"][:] = self.steps.keep(self.store["nodes"])
             manifest = {
+                "format": _FORMAT,
+                "version": _VERSION,
                 **self.origin._asdict(),
                 "action_space": repr(self.origin.action_space),
                 "is_stochastic": bool(self.origin.is_stochastic),
@@ -223,7 +235,8 @@ class Archive:
                 "num_env_steps": self.num_env_steps,
                 "generator": self.generator.bit_generator.state,
             }
-            write_archive(path, manifest, self._arrays())
+            write_arrays(path / ARCHIVE_FILE, self._arrays(manifest))
+            remove_unfinished(path / ARCHIVE_FILE)
 
     def _check_own(self, path: Path) -> None:
         """Check that a directory holds no other archive, and no later form of this one."""
@@ -241,8 +254,9 @@ class Archive:
             f"holds {got}"
         )
 
-    def _arrays(self) -> Iterator[tuple[str, NDArray[Any]]]:
+    def _arrays(self, manifest: Mapping[str, Any]) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yield the arrays of the file: columns of the cells and of the steps, the history, the states."""
+        yield "manifest", np.array(json.dumps(manifest))
         yield from self.store.columns().items()
         for name, column in self.steps.columns().items():
             yield f"steps.{name}", column
@@ -274,7 +288,7 @@ class Archive:
         check_integer("num_checks", num_checks, 0)
         check_stepper(env)
         path = Path(path)
-        manifest, arrays = read_archive(path)
+        manifest, arrays = _read_archive(path)
         for name, own in (
             ("action_space", repr(env.action_space)),
             ("is_stochastic", bool(env.is_stochastic)),
@@ -284,7 +298,7 @@ class Archive:
                     f"env: expected {name} {manifest[name]}, as when {path} was explored, got {own}; make it "
                     "with the arguments of then, or explore into another directory"
                 )
-        with damage_named(whole_archive(path)):
+        with damage_named(_damaged(path)):
             archive = Archive._of_arrays(manifest, arrays, env)
         if cells is None and archive.origin.settings.get("cells") == "None":
             cells = cells_for(env.observation_space, None)
@@ -418,3 +432,91 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     array = array.view()
     array.flags.writeable = False
     return array
+
+
+# -- The file and its directory ------------------------------------------------------------------------------
+
+_FORMAT, _VERSION = "planvec archive", 2
+_FILE_OF_VERSION_1 = "archive.json"
+_FIELDS: dict[str, type] = {
+    **dict.fromkeys(("identity", "fingerprint", "action_space"), str),
+    **dict.fromkeys(("seed", "dt", "num_env_steps"), int),
+    **{"is_stochastic": bool, "settings": dict, "generator": dict},
+}
+
+
+def holds_archive(path: Path) -> bool:
+    """Return whether a directory holds an archive, of this version or of another one."""
+    return (path / ARCHIVE_FILE).exists() or (path / _FILE_OF_VERSION_1).exists()
+
+
+def _read_archive(path: Path, *names: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the manifest and the arrays of the archive in a directory, or only the arrays of some names."""
+    if not holds_archive(path):
+        raise InvalidBatchError(f"path: expected a directory that Archive.save wrote, got {path}")
+    if (path / _FILE_OF_VERSION_1).exists():
+        raise _of_version(path, 1)
+    with damage_named(_damaged(path)):
+        arrays = read_arrays(path / ARCHIVE_FILE, *names)
+        manifest = json.loads(str(arrays["manifest"]))
+        if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+            raise ValueError("no archive")
+        if manifest.get("version") != _VERSION:
+            raise _of_version(path, manifest.get("version"))
+        wrong = [name for name, kind in _FIELDS.items() if type(manifest.get(name)) is not kind]
+        wrong += [name for name, one in manifest.items() if type(one) is int and not 0 <= one < 2**64]
+        if wrong or not all(isinstance(text, str) for text in manifest["settings"].values()):
+            raise ValueError(", ".join(wrong or ["settings"]))
+    return manifest, arrays
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest of the archive in a directory, after a check."""
+    return _read_archive(path, "manifest")[0]
+
+
+def _damaged(path: Path) -> str:
+    """Return the message for a file that cannot be an archive of the environment."""
+    return f"path: expected an archive of this environment, got {path}, which is damaged or of another kind"
+
+
+def _of_version(path: Path, version: Any) -> InvalidBatchError:
+    return InvalidBatchError(
+        f"path: expected an archive of version {_VERSION}, got {path} of version {version!r}, which another "
+        "planvec wrote; use that, or another directory"
+    )
+
+
+# locked directory, and the process and the thread that hold it, which may lock it again
+_held: set[tuple[Path, int, int]] = set()
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Make a directory, and keep other processes and threads from writing an archive there."""
+    if path.exists() and not path.is_dir():
+        raise InvalidBatchError(f"path: expected a directory, got the file {path}")
+    is_new = not path.exists()
+    path.mkdir(parents=True, exist_ok=True)
+    own = path.resolve(), os.getpid(), threading.get_ident()
+    if own in _held:
+        yield
+        return
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            # The system unlocks it if this process dies.
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InvalidBatchError(
+                f"path: expected a directory to which nobody else writes, got {path}, where another "
+                "exploration is in progress"
+            ) from error
+        _held.add(own)
+        yield
+    finally:
+        _held.discard(own)
+        os.close(directory)
+        if is_new:
+            with contextlib.suppress(OSError):  # it holds something
+                path.rmdir()

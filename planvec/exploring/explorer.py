@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
-from planvec.exploring.archive import Archive, Origin
+from planvec.exploring.archive import Archive, Origin, holds_archive, locked, read_manifest
 from planvec.exploring.cells import CellFunction, cells_for, keys_of
-from planvec.exploring.files import holds_archive, locked, read_manifest
 from planvec.exploring.tables import Arrival
 from planvec.planners import Plan, Planner, check_stepper
 from planvec.rows import (
