@@ -124,86 +124,27 @@ __all__ = [
     "run_episode",
 ]
 
+# Folder -> the public names that it hands on. It is imported when the first of them is used, so that
+# `import planvec` imports neither NumPy nor Gymnasium.
 _NAMES_OF = {
-    "planvec.backends": (
-        "Backend",
-        "ExternalProcess",
-        "Sharded",
-        "Stats",
-        "Worker",
-        "WorkerExit",
-    ),
-    "planvec.checking": (
-        "CheckReport",
-        "check_env",
-    ),
-    "planvec.codecs": (
-        "Codec",
-        "Copied",
-        "WrapperCodec",
-        "codec_for",
-        "register_codec",
-        "register_wrapper_codec",
-    ),
-    "planvec.envs": (
-        "BatchEnv",
-        "PlanEnv",
-        "make",
-    ),
+    "planvec.backends": "Backend ExternalProcess Sharded Stats Worker WorkerExit",
+    "planvec.checking": "CheckReport check_env",
+    "planvec.codecs": "Codec Copied WrapperCodec codec_for register_codec register_wrapper_codec",
+    "planvec.envs": "BatchEnv PlanEnv make",
     "planvec.errors": (
-        "ClosedError",
-        "EnvError",
-        "InvalidBatchError",
-        "PlanvecError",
-        "UnsupportedEnvError",
-        "WorkerCrashedError",
-        "WorkerStartError",
-        "WorkerTimeoutError",
+        "ClosedError EnvError InvalidBatchError PlanvecError UnsupportedEnvError WorkerCrashedError "
+        "WorkerStartError WorkerTimeoutError"
     ),
-    "planvec.exploring": (
-        "Archive",
-        "Downscaled",
-        "Explorer",
-    ),
-    "planvec.kernels": (
-        "batch_kernel",
-        "kernel",
-    ),
+    "planvec.exploring": "Archive Downscaled Explorer",
+    "planvec.kernels": "batch_kernel kernel",
     "planvec.planners": (
-        "CEM",
-        "Episode",
-        "ICEM",
-        "IW",
-        "MCTS",
-        "MPPI",
-        "NormalDt",
-        "Plan",
-        "Planner",
-        "RandomShooting",
-        "RolloutIW",
-        "RolloutRequest",
-        "Screens",
-        "Search",
-        "StepRequest",
-        "Swarm",
-        "SwarmWave",
-        "Tree",
-        "run_episode",
+        "CEM Episode ICEM IW MCTS MPPI NormalDt Plan Planner RandomShooting RolloutIW RolloutRequest "
+        "Screens Search StepRequest Swarm SwarmWave Tree run_episode"
     ),
-    "planvec.rows": (
-        "BatchStepper",
-        "Promise",
-        "Rollouts",
-        "SavedState",
-        "Start",
-        "Transitions",
-        "as_completed",
-    ),
+    "planvec.rows": "BatchStepper Promise Rollouts SavedState Start Transitions as_completed",
 }
-"""Folder -> the public names that it hands on. It is imported when the first of them is used, so that
-`import planvec` imports neither NumPy nor Gymnasium."""
 
 if not TYPE_CHECKING:  # which would take every name for one of this module
     __getattr__, __dir__ = lazy_names(
-        __name__, {name: folder for folder, names in _NAMES_OF.items() for name in names}
+        __name__, {name: folder for folder, names in _NAMES_OF.items() for name in names.split()}
     )

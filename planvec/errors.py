@@ -39,13 +39,7 @@ class UnsupportedEnvError(PlanvecError):
 
 
 class _RowError(PlanvecError):
-    """Base class of errors that may belong to one row of a batch.
-
-    Attributes:
-        detail: What failed, without the row.
-        row: Index in the batch of the row that failed, or None if the call had no rows.
-        action: The action of that row, or None.
-    """
+    """Base class of errors that may belong to one row of a batch."""
 
     def __init__(self, detail: str, *, row: int | None = None, action: object = None) -> None:
         super().__init__(detail)

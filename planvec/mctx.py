@@ -148,11 +148,7 @@ def recurrent_fn(
 
 
 def _evaluate(env: BatchStepper, network: Network, params: Any, observations: Any) -> tuple[Any, Any]:
-    """Return the logits `[B, A]` and the values `[B]` of a network.
-
-    Raises:
-        InvalidBatchError: It returns other shapes.
-    """
+    """Return the logits `[B, A]` and the values `[B]` of a network."""
     logits, values = network(params, observations)
     space: Any = env.action_space
     num_rows, num_actions = len(observations), int(space.n)
@@ -165,12 +161,7 @@ def _evaluate(env: BatchStepper, network: Network, params: Any, observations: An
 
 
 def _check(env: BatchStepper) -> None:
-    """Check that there is a stepper, and that JAX can hold the states, and mctx the actions.
-
-    Raises:
-        TypeError: `env` has no `step_batch`.
-        UnsupportedEnvError: They cannot.
-    """
+    """Check that there is a stepper, and that JAX can hold the states, and mctx the actions."""
     if not hasattr(env, "step_batch"):
         raise TypeError(
             f"env: expected an environment that steps batches, got {env!r}; open it with planvec.make(...)"
@@ -197,11 +188,7 @@ def _observation_form(env: BatchStepper) -> tuple[tuple[int, ...], Any]:
 
 
 def _observed(observations: Any) -> NDArray[Any]:
-    """Return observations as an array of a dtype that JAX has.
-
-    Raises:
-        InvalidBatchError: They are integers of 64 bits that do not fit into 32, and JAX has no others.
-    """
+    """Return observations as an array of a dtype that JAX has."""
     array = np.asarray(observations)
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
     if array.dtype.kind in "iu" and dtype.itemsize < array.dtype.itemsize:

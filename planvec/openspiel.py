@@ -205,11 +205,7 @@ class Game(gymnasium.Env[NDArray[np.float32], np.int64]):
 
 
 def _load(name: str, parameters: Mapping[str, Any]) -> Any:
-    """Return a game that `Game` can play.
-
-    Raises:
-        UnsupportedEnvError: There is none.
-    """
+    """Return a game that `Game` can play."""
     try:
         game = pyspiel.load_game(name, dict(parameters)) if parameters else pyspiel.load_game(name)
         start = game.new_initial_state()  # where some check their parameters

@@ -107,7 +107,18 @@ def write_video(path: str | Path, frames: Iterable[Any], *, fps: float = 30.0) -
             f"frames: expected images, such as planvec.video.episode_frames(env, episode), got {frames!r}"
         )
     arrays = [np.asarray(frame) for frame in frames]
-    _check_frames(arrays, 2 if path.suffix.lower() == ".mp4" else 1)
+    if not arrays:
+        raise InvalidBatchError("frames: expected at least one, got none")
+    shape, smallest = arrays[0].shape, 2 if path.suffix.lower() == ".mp4" else 1
+    for index, frame in enumerate(arrays):
+        is_image = frame.dtype == np.uint8 and frame.ndim == 3 and frame.shape[2] == 3
+        if not is_image or min(frame.shape[:2]) < smallest:
+            raise InvalidBatchError(
+                f"frames: expected [height, width, 3] of uint8, at least {smallest} x {smallest}, got "
+                f"{frame.dtype} of shape {frame.shape} at {index}"
+            )
+        if frame.shape != shape:
+            raise InvalidBatchError(f"frames: expected all of shape {shape}, got {frame.shape} at {index}")
     if not (np.isfinite(fps) and fps > 0):
         raise InvalidBatchError(f"fps: expected a number above 0, got {fps}")
     import imageio.v3 as imageio
@@ -118,26 +129,6 @@ def write_video(path: str | Path, frames: Iterable[Any], *, fps: float = 30.0) -
     height, width = arrays[0].shape[:2]
     even = [frame[: height - height % 2, : width - width % 2] for frame in arrays]  # H.264 wants even sizes
     imageio.imwrite(path, even, fps=fps, codec="libx264", macro_block_size=1)
-
-
-def _check_frames(frames: list[NDArray[Any]], smallest: int) -> None:
-    """Check that frames make a film."""
-    if not frames:
-        raise InvalidBatchError("frames: expected at least one, got none")
-    shape = frames[0].shape
-    for index, frame in enumerate(frames):
-        if (
-            frame.dtype != np.uint8
-            or frame.ndim != 3
-            or frame.shape[2] != 3
-            or min(frame.shape[:2]) < smallest
-        ):
-            raise InvalidBatchError(
-                f"frames: expected [height, width, 3] of uint8, at least {smallest} x {smallest}, got "
-                f"{frame.dtype} of shape {frame.shape} at {index}"
-            )
-        if frame.shape != shape:
-            raise InvalidBatchError(f"frames: expected all of shape {shape}, got {frame.shape} at {index}")
 
 
 def _frames(env: Any, states: NDArray[Any]) -> list[NDArray[np.uint8]]:

@@ -20,7 +20,7 @@ import pytest
 
 import planvec
 from planvec.backends.processes import worker as worker_module
-from planvec.cli import directory, main
+from planvec.cli import main, plan
 from planvec.cli.planner_options import add_planner
 from planvec.planners import (
     PLANNERS,
@@ -368,7 +368,7 @@ def test_runs_at_the_same_time_get_directories_of_their_own(
     monkeypatch.chdir(tmp_path)
     config = RunConfig(env_id="CartPole-v1", planner="swarm", seed=0)
     with ThreadPoolExecutor(8) as pool:
-        directories = list(pool.map(lambda _: directory._new_directory(config), range(40)))
+        directories = list(pool.map(lambda _: plan._new_directory(config), range(40)))
     assert len(set(directories)) == 40
     assert all(made.is_dir() for made in directories)
 

@@ -37,7 +37,7 @@ MODULES = {
     "option.toml": 'env_id = "CartPole-v1"\n[planner_options]\nnum_walker = 3\n',
     "file": "",
     "run/run.json": "{}",
-    "explored/archive.json": "{}",
+    "explored/archive.npz": "",
 }
 
 CASES = r"""
@@ -79,6 +79,8 @@ $ planvec plan CartPole-v1 --planner mtcs
 --planner: expected one of swarm, .*, got 'mtcs'; did you mean 'mcts'\?
 $ planvec plan CartPole-v1 --num-worker-s 1
 unknown option --num-worker-s; did you mean '--num-workers'\?
+$ planvec --num-worker plan CartPole-v1
+unknown option --num-worker; did you mean '--num-workers'\?
 $ planvec plan CartPole-v1 --num-workers two
 --num-workers: expected an integer of at least 0, got 'two'
 $ planvec plan CartPole-v1 --backend cluster
@@ -313,7 +315,7 @@ import gymnasium
 
 class Env(gymnasium.Wrapper):
     def step(self, action):
-        if os.path.exists("out/archive.json") and not os.path.exists("sent"):
+        if os.path.exists("out/archive.npz") and not os.path.exists("sent"):
             open("sent", "w").close()
             for number in {numbers}:
                 os.kill(os.getpid(), number)

@@ -24,7 +24,7 @@ from own_environments import Line
 import planvec
 from planvec import Archive, Downscaled, Explorer
 from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
-from planvec.exploring import files
+from planvec.exploring import archive as archive_module
 
 COLUMNS = ("keys", "scores", "num_steps", "num_visits", "num_choices", "first_visits", "ended")
 LAKE: dict[str, Any] = {"map_name": "8x8", "is_slippery": False}
@@ -376,20 +376,37 @@ def test_a_process_that_is_killed_leaves_a_whole_archive(tmp_path: Path) -> None
         assert_same_archives(expected, QUICK.run(env, max_rounds=60, path=path))
 
 
-@pytest.mark.slow
-def test_a_save_writes_what_has_changed(tmp_path: Path) -> None:
-    path = tmp_path / "archive"
+def test_a_save_forgets_steps_that_lead_to_no_cell_and_replaces_the_file(tmp_path: Path) -> None:
+    path, explorer = tmp_path / "archive", Explorer(num_explorers=8, num_steps=60)
     with planvec.make("MountainCar-v0", num_workers=0) as env:
-        QUICK.run(env, seed=0, max_rounds=30, path=path)
-        first = json.loads((path / "archive.json").read_text())["parts"]
-        QUICK.run(env, max_rounds=31, path=path)
-        second = json.loads((path / "archive.json").read_text())["parts"]
-        assert second[:-1] == first
-        archive = QUICK.run(env, max_rounds=151, path=path, save_seconds=0)  # many parts are merged
-        header = json.loads((path / "archive.json").read_text())
-        assert len(header["parts"]) < 102
-        assert {file.name for file in path.iterdir()} == {"archive.json", header["counts"], *header["parts"]}
-        assert_same_archives(archive, QUICK.run(env, seed=0, max_rounds=151))
+        explorer.run(env, seed=0, max_rounds=2, path=path)
+        (path / ".archive-0123abcd.npz").write_bytes(b"left by a process that was killed")
+        archive = explorer.run(env, max_rounds=40, path=path, save_seconds=0)
+        assert [file.name for file in path.iterdir()] == ["archive.npz"]
+        never_saved = explorer.run(env, seed=0, max_rounds=40)
+        assert len(archive.steps) < len(never_saved.steps)
+        assert archive.steps.ancestors_of(archive.store["nodes"]).all()
+        assert_same_archives(archive, never_saved)
+
+
+def test_large_archives_are_saved_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save, seconds, saved_at = Archive.save, [0.0], []
+
+    def slow_save(archive: Archive, path: Path) -> None:
+        saved_at.append(seconds[0])
+        save(archive, path)
+        seconds[0] += 2.0
+
+    def one_second_later(archive: Archive) -> None:
+        seconds[0] += 1.0
+
+    monkeypatch.setattr(Archive, "save", slow_save)
+    monkeypatch.setattr("planvec.exploring.explorer.time.perf_counter", lambda: seconds[0])
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        Explorer(num_explorers=2, num_steps=2).run(
+            env, seed=0, max_rounds=60, path=tmp_path, save_seconds=5, callback=one_second_later
+        )
+    assert saved_at == [0.0, 5.0, 25.0, 45.0, 65.0, 70.0]
 
 
 def test_files_hold_no_pickles(tmp_path: Path) -> None:
@@ -410,9 +427,18 @@ def test_states_of_variable_size_are_kept(tmp_path: Path) -> None:
         assert_same_archives(explorer.run(env, seed=0, max_rounds=6), again)
 
 
-def change_header(path: Path, **changes: Any) -> None:
-    header = json.loads((path / "archive.json").read_text())
-    (path / "archive.json").write_text(json.dumps({**header, **changes}))
+def change_arrays(path: Path, change: Any) -> None:
+    with np.load(path / "archive.npz") as arrays:
+        changed = {name: arrays[name] for name in arrays}
+    change(changed)
+    np.savez(path / "archive.npz", **changed)
+
+
+def change_manifest(path: Path, **changes: Any) -> None:
+    def change(arrays: dict[str, Any]) -> None:
+        arrays["manifest"] = np.array(json.dumps({**json.loads(str(arrays["manifest"])), **changes}))
+
+    change_arrays(path, change)
 
 
 @pytest.mark.parametrize("env_id", ["MountainCar-v0", "FrozenLake-v1"])
@@ -420,7 +446,7 @@ def test_states_that_do_not_fit_are_computed_again(tmp_path: Path, env_id: str) 
     path = tmp_path / "archive"
     with planvec.make(env_id, num_workers=0) as env:
         archive = Explorer(num_steps=30).run(env, seed=0, max_rounds=8, path=path)
-        change_header(path, fingerprint="of another version")
+        change_manifest(path, fingerprint="of another version")
         loaded = Archive.load(path, env, cells=lambda observations: keys(env, observations))
         assert loaded.was_replayed
         assert_same_archives(archive, loaded)
@@ -440,11 +466,7 @@ def test_states_that_were_changed_are_noticed(tmp_path: Path) -> None:
     path = tmp_path / "archive"
     with planvec.make("CartPole-v1", num_workers=0) as env:
         archive = QUICK.run(env, seed=0, max_rounds=2, path=path)
-        part = largest_part(path)
-        with np.load(part) as arrays:
-            changed = {name: arrays[name] for name in arrays}
-        changed["states"] = changed["states"][::-1]
-        np.savez(part, **changed)
+        change_arrays(path, lambda arrays: arrays.update({"states.0": arrays["states.0"][::-1]}))
         loaded = Archive.load(path, env)
         assert loaded.was_replayed
         assert_same_archives(archive, loaded)
@@ -487,7 +509,7 @@ def test_another_environment_is_refused_where_no_reward_tells(tmp_path: Path) ->
     own = Explorer(num_explorers=4, num_steps=10, cells=whole_image)
     with planvec.make("MiniGrid-DoorKey-6x6-v0", num_workers=0) as env:
         own.run(env, seed=0, max_rounds=2, path=tmp_path / "own")
-        change_header(tmp_path / "own", fingerprint="of another version")
+        change_manifest(tmp_path / "own", fingerprint="of another version")
         with pytest.raises(InvalidBatchError, match="cells: expected the function of the exploration"):
             Archive.load(tmp_path / "own", env)
         assert Archive.load(tmp_path / "own", env, cells=whole_image).was_replayed
@@ -523,24 +545,28 @@ def test_archives_can_be_saved_in_several_places(tmp_path: Path) -> None:
             assert_same_archives(archive, Archive.load(tmp_path / name, env))
 
 
-def largest_part(path: Path) -> Path:
-    return max(path.glob("part-*.npz"), key=lambda part: part.stat().st_size)
-
-
 def damage(path: Path, kind: str) -> None:
-    part = largest_part(path)
+    file = path / "archive.npz"
     if kind == "truncated":
-        part.write_bytes(part.read_bytes()[:-200])
+        file.write_bytes(file.read_bytes()[:-200])
     elif kind == "flipped":
-        data = bytearray(part.read_bytes())
+        data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 255
-        part.write_bytes(bytes(data))
+        file.write_bytes(bytes(data))
     elif kind == "missing":
-        part.unlink()
+        change_arrays(path, lambda arrays: arrays.pop("states.0"))
     elif kind == "no JSON":
-        (path / "archive.json").write_text("{")
+        change_arrays(path, lambda arrays: arrays.update(manifest=np.array("{")))
+    elif kind == "no archive":
+        np.savez(file, manifest=np.array("[]"))
+    elif kind == "a number too large":
+        change_manifest(path, seed=2**64)
+    elif kind == "a text for a number":
+        change_manifest(path, dt="1")
     elif kind == "a later version":
-        change_header(path, version=99)
+        change_manifest(path, version=99)
+    elif kind == "an earlier version":
+        (path / "archive.json").write_text("{}")
     elif kind == "nothing":
         shutil.rmtree(path)
 
@@ -550,9 +576,13 @@ def damage(path: Path, kind: str) -> None:
     [
         ("truncated", "which is damaged"),
         ("flipped", "which is damaged"),
-        ("missing", "without .*part-"),
-        ("no JSON", "whose archive.json holds something else"),
-        ("a later version", "version 1, got .* of version 99"),
+        ("missing", "which is damaged"),
+        ("no JSON", "which is damaged"),
+        ("no archive", "which is damaged or of another kind .*no archive"),
+        ("a number too large", "which is damaged .*seed"),
+        ("a text for a number", "which is damaged .*dt"),
+        ("a later version", "version 2, got .* of version 99"),
+        ("an earlier version", "version 2, got .* of version 1, which another planvec wrote"),
         ("nothing", "expected a directory that Archive.save wrote"),
     ],
 )
@@ -580,14 +610,13 @@ def test_an_archive_can_be_saved_elsewhere_while_it_grows(tmp_path: Path) -> Non
 
 
 def test_a_save_that_fails_spoils_no_other_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from planvec.exploring import files
 
     def fails(*arguments: Any) -> None:
         raise OSError("no space left")
 
     def save_elsewhere(archive: Archive) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(files, "write_arrays", fails)
+            patch.setattr(archive_module, "write_arrays", fails)
             with pytest.raises(OSError, match="no space"):
                 archive.save(tmp_path / "b")
 
@@ -622,7 +651,7 @@ def test_two_processes_do_not_explore_into_one_directory(tmp_path: Path) -> None
 
 
 def test_files_of_others_stay(tmp_path: Path) -> None:
-    names = ["counts-2023.npz", "part-of-my-data.npz", ".hidden.npz", "mine.npz"]
+    names = ["archive-2023.npz", ".archive-of-mine.npz", ".hidden.npz", "mine.npz"]
     for name in names:
         (tmp_path / name).write_text("mine")
     with planvec.make("CartPole-v1", num_workers=0) as env:
@@ -680,16 +709,18 @@ def test_cells_that_change_their_form_are_named(change: str) -> None:
         ("lives", lambda column: column.astype(str)),
         ("steps.actions", lambda column: column * 0.5),
         ("steps.parents", lambda column: column - 7),
+        ("steps.parents", lambda column: np.minimum(column, 0)),
+        ("steps.depths", lambda column: column + 1),
+        ("num_visits", lambda column: -column),
+        ("states.0", lambda column: column[:-1]),
+        ("history", lambda column: column[:, 0]),
     ],
 )
 def test_changed_columns_are_noticed(tmp_path: Path, name: str, change: Any) -> None:
     with planvec.make("CartPole-v1", num_workers=0) as env:
         archive = QUICK.run(env, seed=0, max_rounds=3)
         archive.save(tmp_path)
-        part = largest_part(tmp_path)
-        with np.load(part) as arrays:
-            changed = {key: arrays[key] for key in arrays}
-        np.savez(part, **{**changed, name: change(changed[name])})
+        change_arrays(tmp_path, lambda arrays: arrays.update({name: change(arrays[name])}))
         with pytest.raises(InvalidBatchError, match="which is damaged"):
             Archive.load(tmp_path, env)
 
@@ -745,26 +776,27 @@ def test_another_thread_cannot_write_to_the_same_directory(tmp_path: Path) -> No
 def test_an_archive_is_loaded_while_it_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with planvec.make("FrozenLake-v1", num_workers=0) as env:
         QUICK.run(env, seed=1, max_rounds=2, path=tmp_path, save_seconds=0)
-        original = files.read_header
+        original = np.load
 
-        def read_and_save(path: Path) -> Any:
-            header = original(path)
-            monkeypatch.setattr(files, "read_header", original)
+        def open_and_save(*arguments: Any, **options: Any) -> Any:
+            opened = original(*arguments, **options)
+            monkeypatch.setattr(np, "load", original)
             QUICK.run(env, max_rounds=3, path=tmp_path, save_seconds=0)
-            return header
+            return opened
 
-        monkeypatch.setattr(files, "read_header", read_and_save)
+        monkeypatch.setattr(np, "load", open_and_save)
+        assert Archive.load(tmp_path, env).num_env_steps == 2 * 8 * 20
         assert Archive.load(tmp_path, env).num_env_steps == 3 * 8 * 20
 
 
 def test_a_file_that_tells_another_compression_is_damaged(tmp_path: Path) -> None:
     with planvec.make("FrozenLake-v1", num_workers=0) as env:
         QUICK.run(env, seed=1, max_rounds=2, path=tmp_path)
-        counts = next(tmp_path.glob("counts-*.npz"))
-        data = bytearray(counts.read_bytes())
+        file = tmp_path / "archive.npz"
+        data = bytearray(file.read_bytes())
         place = data.index(b"PK\x01\x02")
         data[place + 10] = zipfile.ZIP_BZIP2
-        counts.write_bytes(data)
+        file.write_bytes(data)
         with pytest.raises(InvalidBatchError, match="damaged or of another kind.*Invalid data stream"):
             Archive.load(tmp_path, env)
 

@@ -6,13 +6,10 @@ import argparse
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from planvec.cli.environments import add_backend, add_environment, backend_of, codec_of, env_source, given_env
-from planvec.cli.parser import FAILED, UsageError, add_json, integer
-
-if TYPE_CHECKING:
-    from planvec.runs import RunFiles
+from planvec.cli.parser import COUNT, FAILED, UsageError, add_json, integer
 
 
 def add_check(commands: Any) -> None:
@@ -25,13 +22,16 @@ def add_check(commands: Any) -> None:
         "without planvec. The exit status is 0 only if everything is exact.",
     )
     add_environment(parser)
-    for option, default, text in (
-        ("--steps", 500, "number of random steps"),
-        ("--restores", 20, "number of states from which to step several branches"),
-        ("--children", 8, "number of branches from each of these states"),
-    ):
-        described = f"{text} (default: {default})"
-        parser.add_argument(option, type=integer(1), default=default, metavar="N", help=described)
+    parser.add_argument("--steps", **COUNT, default=500, help="number of random steps (default: 500)")
+    parser.add_argument(
+        "--restores",
+        **COUNT,
+        default=20,
+        help="number of states from which to step several branches (default: 20)",
+    )
+    parser.add_argument(
+        "--children", **COUNT, default=8, help="number of branches from each of these states (default: 8)"
+    )
     parser.add_argument(
         "--seed",
         type=integer(0, 2**32 - 1),
@@ -79,19 +79,14 @@ def add_bench(commands: Any) -> None:
         "kernel if there is one, all in turn. Print environment steps per second, and what is fastest.",
     )
     add_environment(parser)
+    default = [1, 16, 256, 4096]
     parser.add_argument(
-        "--rows",
-        nargs="+",
-        type=integer(1),
-        default=[1, 16, 256, 4096],
-        metavar="N",
-        help="rows per call (default: 1 16 256 4096)",
+        "--rows", nargs="+", **COUNT, default=default, help="rows per call (default: 1 16 256 4096)"
     )
     parser.add_argument(
         "--workers",
         nargs="+",
-        type=integer(1),
-        metavar="N",
+        **COUNT,
         help="numbers of workers (default: 1, 2, 4, ... up to the number of cores)",
     )
     parser.add_argument(
@@ -162,9 +157,12 @@ def _run_replay(arguments: argparse.Namespace) -> int:
 
     files = RunFiles(arguments.directory)
     if not files.config.is_file():
-        raise UsageError(
-            f"RUN: expected the directory of a run, with a {files.config.name}, got {_described(files)}"
-        )
+        path = files.directory
+        got = f"{path}, which {'has none' if path.is_dir() else 'does not exist'}"
+        if path.is_file():
+            is_part = RunFiles(path.parent).config.is_file()
+            got = f"the file {path}" + f"; pass its directory: planvec replay {path.parent}" * is_part
+        raise UsageError(f"RUN: expected the directory of a run, with a {files.config.name}, got {got}")
     config = RunConfig.read(files.config)
     paths = files.trajectories()
     if not paths:
@@ -189,16 +187,3 @@ def _run_replay(arguments: argparse.Namespace) -> int:
         for line in differences:
             print(f"  {line}")
     return 0 if is_same else FAILED
-
-
-def _described(files: RunFiles) -> str:
-    """Return a path that is no run, and what is wrong with it."""
-    from planvec.runs import RunFiles
-
-    path = files.directory
-    if path.is_dir():
-        return f"{path}, which has none"
-    if not path.exists():
-        return f"{path}, which does not exist"
-    is_part = RunFiles(path.parent).config.is_file()
-    return f"the file {path}" + (f"; pass its directory: planvec replay {path.parent}" if is_part else "")

@@ -6,7 +6,6 @@ Slow imports are in the second one, so that `planvec --help` is fast.
 
 from __future__ import annotations
 
-import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -22,21 +21,19 @@ from planvec.cli.parser import (
     did_you_mean,
     exit_status,
     interrupts,
-    listed,
     one_line,
     print_error,
     warn,
 )
 from planvec.cli.plan import add_plan
-from planvec.cli.planner_options import all_options, owners_of
+from planvec.cli.planner_options import options_of
 
 _COMMANDS = ("plan", "explore", "replay", "check", "bench", "envs")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line."""
-    # Returns the exit status: 0; 1 if a check failed; 2 after an error; 130 after Ctrl-C, and 128 plus its
-    # number after another signal.
+    # Returns the exit status: 0; 1 if a check failed; 2 after an error; 128 plus its number after a signal.
     argv = sys.argv[1:] if argv is None else argv
     as_json = "--json" in argv
     with interrupts():
@@ -69,11 +66,10 @@ def _parse(argv: Sequence[str]) -> Any:
         prog="planvec", description="Plan in Gymnasium environments by stepping their states in batches."
     )
     parser.add_argument("--version", action="version", version=f"planvec {planvec.__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     if not argv:
         parser.print_usage(sys.stderr)
         raise UsageError(f"expected a command ({', '.join(_COMMANDS)}); see planvec --help")
-    argv = _joined(argv)
     add_plan(commands, argv)
     for add in (add_explore, add_replay, add_check, add_bench, add_envs):
         add(commands)
@@ -81,30 +77,24 @@ def _parse(argv: Sequence[str]) -> Any:
         command.add_argument("--traceback", action="store_true", help="show the whole traceback of an error")
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
-        raise UsageError(_unknown(argv, unknown[0], commands.choices[argv[0]]))
+        raise UsageError(_unknown(arguments.command, unknown[0], commands.choices[arguments.command]))
     return arguments
 
 
-def _joined(argv: Sequence[str]) -> list[str]:
-    """Return the arguments with `--option -1,1` as `--option=-1,1`: argparse takes "-1,1" for an option."""
-    joined: list[str] = []
-    for text in argv:
-        is_value = re.fullmatch(r"-[\d.][^=]*,[^=]*", text) is not None
-        if is_value and joined and joined[-1].startswith("--") and "=" not in joined[-1]:
-            joined[-1] += f"={text}"
-        else:
-            joined.append(text)
-    return joined
-
-
-def _unknown(argv: Sequence[str], argument: str, parser: Parser) -> str:
+def _unknown(command: str, argument: str, parser: Parser) -> str:
     """Return the message for an argument that the command does not know."""
     option = argument.partition("=")[0]
     if not option.startswith("-"):
         return f"expected no further argument, got {argument!r}; see {parser.prog} --help"
-    owners = owners_of(option) if argv[0] == "plan" else []
-    if owners:
-        name = parser.get_default("planner_of_options")
-        return f"{option} belongs to --planner {listed(owners)}, and the planner is {name}"
-    known = [*parser._option_string_actions, *(all_options() if argv[0] == "plan" else ())]
+    known = [*parser._option_string_actions]
+    if command == "plan":
+        from planvec.planners import PLANNERS
+
+        options = {name: options_of(name) for name in PLANNERS}
+        owners = [name for name, own in options.items() if option.replace("--no-", "--", 1) in own]
+        if owners:
+            name = parser.get_default("planner_of_options")
+            listed = " and ".join([", ".join(owners[:-1]), owners[-1]] if len(owners) > 1 else owners)
+            return f"{option} belongs to --planner {listed}, and the planner is {name}"
+        known += [known_option for own in options.values() for known_option in own]
     return f"unknown option {option}{did_you_mean(option, known)}"

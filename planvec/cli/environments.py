@@ -6,6 +6,7 @@ import argparse
 import ast
 import importlib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,11 +17,15 @@ from typing import TYPE_CHECKING, Any
 from planvec.cli.parser import UsageError, did_you_mean, integer, one_of
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from planvec.codecs import CodecChoice
     from planvec.envs import Makeable, PlanEnv
+    from planvec.exploring import Archive
     from planvec.planners import Episode
     from planvec.report import ReportRecorder
-    from planvec.runs import RunConfig, RunFiles
+    from planvec.runs import RunConfig
 
 
 def add_environment(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -97,8 +102,7 @@ def backend_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def workers_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `planvec.make` about workers."""
-    own = {"num_workers": arguments.num_workers, "timeout": arguments.timeout}
-    return {**own, **backend_of(arguments)}
+    return {name: getattr(arguments, name) for name in ("num_workers", "timeout", "backend", "ray_address")}
 
 
 def given_env(arguments: argparse.Namespace) -> tuple[Makeable, dict[str, Any]]:
@@ -120,8 +124,14 @@ def env_source(
             f"--make: expected an id, got {env_id}, which is called without arguments; set them there"
         )
     if parsed:
-        return _Wrapped(source, dict(make), parsed), {}
+        return partial(_make_wrapped, source, dict(make), parsed), {}
     return source, dict(make)
+
+
+def default_directory(env_id: str, what: str, seed: int | None) -> Path:
+    """Return where results go without `--out`."""
+    name = re.sub(r"[^\w.-]+", "_", env_id).strip("_.")
+    return Path("runs") / f"{name}-{what}-seed{seed}"
 
 
 def _find_own_modules() -> None:
@@ -162,39 +172,20 @@ def codec_of(text: str | None) -> CodecChoice:
     return codec
 
 
-def render_source(source: Makeable, env_kwargs: dict[str, Any]) -> Makeable:
-    """Return a factory of the same environment that renders arrays; a function of the user's own is kept."""
+def _make_wrapped(
+    source: Makeable,
+    make_kwargs: dict[str, Any],
+    wrappers: Sequence[tuple[Any, tuple[Any, ...]]],
+    render_mode: str | None = None,
+) -> Any:
+    """Make an environment with wrappers around it."""
     from planvec.envs import make_env
 
-    if isinstance(source, _Wrapped):
-        return partial(source.with_render_mode, "rgb_array")
-    if isinstance(source, str) or not callable(source):
-        return partial(make_env, source, "rgb_array", env_kwargs)
-    return source
-
-
-class _Wrapped:
-    """Makes an environment with wrappers around it."""
-
-    def __init__(
-        self, source: Any, make_kwargs: dict[str, Any], wrappers: Sequence[tuple[Any, tuple[Any, ...]]]
-    ) -> None:
-        self._source = source
-        self._make_kwargs = make_kwargs
-        self._wrappers = wrappers
-
-    def __call__(self) -> Any:
-        return self.with_render_mode(None)
-
-    def with_render_mode(self, render_mode: str | None) -> Any:
-        """Make the environment for rendering."""
-        from planvec.envs import make_env
-
-        mode = None if callable(self._source) else render_mode  # a function chooses its own
-        env = make_env(self._source, mode, self._make_kwargs)
-        for wrapper, arguments in self._wrappers:
-            env = wrapper(env, *arguments)
-        return env
+    mode = None if callable(source) else render_mode  # a function chooses its own
+    env = make_env(source, mode, make_kwargs)
+    for wrapper, arguments in wrappers:
+        env = wrapper(env, *arguments)
+    return env
 
 
 def _value(text: str) -> Any:
@@ -233,38 +224,101 @@ def _wrapper(text: str) -> tuple[Any, tuple[Any, ...]]:
     return wrapper, arguments
 
 
-# -- What commands need to draw and to film. All of it is tried before a command does anything else ----------
+# -- Pictures, films and reports -----------------------------------------------------------------------------
 
 
-def load_plots() -> None:
-    """Import what draws, for files."""
-    importlib.import_module("planvec.plots")
-    import matplotlib
+class Pictures:
+    """Makes the pictures that were asked for. All that they need is tried before anything else is done."""
 
-    matplotlib.use("agg")  # this process shows no windows
+    def __init__(
+        self,
+        arguments: argparse.Namespace,
+        env_id: str,
+        codec: str | None,
+        source: Makeable,
+        env_kwargs: dict[str, Any],
+    ) -> None:
+        self._video: Path | None = arguments.video
+        self._plot: bool = arguments.plot
+        self._report: Path | None = getattr(arguments, "report", None)
+        self.recorder: ReportRecorder | None = None  # keeps what a report needs; None without one
+        self.made: list[Path] = []  # the files that were made
+        self._env: PlanEnv | None = None
+        try:
+            if self._plot:
+                importlib.import_module("planvec.plots")
+                import matplotlib
 
+                matplotlib.use("agg")  # this process shows no windows
+            if self._video is not None:
+                from planvec.video import check_video_path
 
-def save_figure(axes: Any, path: Path) -> Path:
-    """Write the figure of some axes into a file."""
-    import matplotlib.pyplot as plt
+                check_writable("--video", check_video_path(self._video))
+            if self._report is not None:
+                from planvec.report import ReportRecorder, check_report_path
 
-    axes.figure.savefig(path, dpi=120)
-    plt.close(axes.figure)
-    return path
+                check_writable("--report", check_report_path(self._report))
+                self.recorder = ReportRecorder()
+        except (ImportError, ValueError) as error:
+            raise UsageError(str(error)) from error
+        if self._video is not None or self._report is not None:
+            self._env, problem = _open_shown(source, env_kwargs, codec)
+            if self._env is None and self._video is not None:  # a report can do without frames
+                raise UsageError(f"--video: {env_id} renders no frames here: {problem}")
 
+    @property
+    def is_any(self) -> bool:
+        """Whether there is anything to make."""
+        return self._plot or self._video is not None or self._report is not None
 
-def check_film(path: Path) -> None:
-    """Check that a film can be written there."""
-    from planvec.video import check_video_path
+    def of_episode(self, index: int, episode: Episode, config: RunConfig, directory: Path) -> None:
+        """Make the pictures of an episode of a run."""
+        if self._plot:
+            from planvec.plots import plot_episode
 
-    check_writable("--video", check_video_path(path))
+            self._draw(plot_episode(episode), _numbered(directory / "episode.png", index))
+        frames = self._film(episode, index)
+        if self._report is not None and self.recorder is not None:
+            from planvec.report import write_report
 
+            path, title = _numbered(self._report, index), f"{config.env_id}, {config.planner}"
+            write_report(path, episode, self.recorder.decisions, frames, title)
+            self.made.append(path)
 
-def write_film(path: Path, frames: Any, env: PlanEnv) -> None:
-    """Write frames at the speed at which an environment is shown."""
-    from planvec.video import write_video
+    def of_archive(self, archive: Archive, directory: Path) -> None:
+        """Make the pictures of an exploration."""
+        if self._plot:
+            from planvec.plots import plot_exploration
 
-    write_video(path, frames, fps=float(env.metadata.get("render_fps") or 30))
+            self._draw(plot_exploration(archive), directory / "exploration.png")
+        if self._env is not None:
+            self._film(archive.episode(self._env), 0)
+
+    def _draw(self, axes: Any, path: Path) -> None:
+        """Write the figure of some axes."""
+        import matplotlib.pyplot as plt
+
+        axes[0].figure.savefig(path, dpi=120)
+        plt.close(axes[0].figure)
+        self.made.append(path)
+
+    def _film(self, episode: Episode, index: int) -> list[NDArray[np.uint8]] | None:
+        """Return the frames of an episode, None without an environment that renders; write them as a film."""
+        if self._env is None:
+            return None
+        from planvec.video import episode_frames, write_video
+
+        frames = episode_frames(self._env, episode)
+        if self._video is not None:
+            path = _numbered(self._video, index)
+            write_video(path, frames, fps=float(self._env.metadata.get("render_fps") or 30))
+            self.made.append(path)
+        return frames
+
+    def close(self) -> None:
+        """Close the environment for rendering."""
+        if self._env is not None:
+            self._env.close()
 
 
 def check_writable(option: str, path: Path) -> None:
@@ -279,13 +333,19 @@ def check_writable(option: str, path: Path) -> None:
         raise UsageError(f"{option}: expected a path to write to, got {path}: {error.strerror}") from error
 
 
-def open_shown(source: Makeable, env_kwargs: dict[str, Any], codec: str | None) -> tuple[PlanEnv | None, str]:
+def _open_shown(
+    source: Makeable, env_kwargs: dict[str, Any], codec: str | None
+) -> tuple[PlanEnv | None, str]:
     """Open an environment for rendering."""
     # Returns the environment, and ""; or None if it renders no frames, and why.
-    from planvec.envs import PlanEnv
+    from planvec.envs import PlanEnv, make_env
 
+    shown = source  # a function of the user's own is kept
+    if isinstance(source, partial) and source.func is _make_wrapped:
+        shown = partial(source, render_mode="rgb_array")
+    elif isinstance(source, str) or not callable(source):
+        shown = partial(make_env, source, "rgb_array", env_kwargs)
     env: PlanEnv | None = None
-    shown = render_source(source, env_kwargs)
     # Frames are arrays, so that no window is needed. SDL would complain where there is no screen.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     try:
@@ -304,91 +364,6 @@ def open_shown(source: Makeable, env_kwargs: dict[str, Any], codec: str | None) 
     if env is not None:
         env.close()
     return None, problem
-
-
-def add_pictures(parser: argparse._ActionsContainer) -> None:
-    """Add the arguments that ask for films, pictures and reports."""
-    parser.add_argument(
-        "--video",
-        type=Path,
-        metavar="FILE",
-        help="also film the episode, as .gif or .mp4 (a path of its own, not in the run)",
-    )
-    parser.add_argument("--plot", action="store_true", help="also draw the episode: episode.png in the run")
-    parser.add_argument(
-        "--report",
-        type=Path,
-        metavar="FILE.html",
-        help="also write an interactive page: the frame, the search and the actions at each step",
-    )
-
-
-class Pictures:
-    """Makes the pictures that were asked for. Everything is tried before the first step."""
-
-    def __init__(
-        self, arguments: argparse.Namespace, config: RunConfig, source: Makeable, env_kwargs: dict[str, Any]
-    ) -> None:
-        self._video, self._plot, self._report = arguments.video, arguments.plot, arguments.report
-        self._config = config
-        self.recorder: ReportRecorder | None = None  # keeps what a report needs; None without one
-        self.made: list[Path] = []  # the files that were made
-        self._env: PlanEnv | None = None
-        try:
-            if self._plot:
-                load_plots()
-            if self._video is not None:
-                check_film(self._video)
-            if self._report is not None:
-                from planvec.report import ReportRecorder, check_report_path
-
-                check_writable("--report", check_report_path(self._report))
-                self.recorder = ReportRecorder()
-        except (ImportError, ValueError) as error:
-            raise UsageError(str(error)) from error
-        if self._video is not None or self._report is not None:
-            self._env = self._open(source, env_kwargs)
-
-    @property
-    def is_any(self) -> bool:
-        """Whether there is anything to make."""
-        return self._plot or self._video is not None or self._report is not None
-
-    def _open(self, source: Makeable, env_kwargs: dict[str, Any]) -> PlanEnv | None:
-        """Return the environment for rendering; None if it renders no frames and only a report needs them."""
-        env, problem = open_shown(source, env_kwargs, self._config.codec)
-        if env is None and self._video is not None:
-            raise UsageError(f"--video: {self._config.env_id} renders no frames here: {problem}")
-        return env
-
-    def make(self, index: int, episode: Episode, files: RunFiles) -> None:
-        """Make the pictures of an episode."""
-        frames = None
-        if self._env is not None:
-            from planvec.video import episode_frames
-
-            frames = episode_frames(self._env, episode)
-        if self._plot:
-            from planvec.plots import plot_episode
-
-            path = _numbered(files.directory / "episode.png", index)
-            self.made.append(save_figure(plot_episode(episode)[0], path))
-        if self._video is not None and frames is not None and self._env is not None:
-            path = _numbered(self._video, index)
-            write_film(path, frames, self._env)
-            self.made.append(path)
-        if self.recorder is not None:
-            from planvec.report import write_report
-
-            path = _numbered(self._report, index)
-            title = f"{self._config.env_id}, {self._config.planner}"
-            write_report(path, episode, self.recorder.decisions, frames, title)
-            self.made.append(path)
-
-    def close(self) -> None:
-        """Close the environment for rendering."""
-        if self._env is not None:
-            self._env.close()
 
 
 def _numbered(path: Path, index: int) -> Path:

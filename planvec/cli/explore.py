@@ -12,56 +12,24 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planvec.cli.directory import default_directory
 from planvec.cli.environments import (
+    Pictures,
     add_environment,
     add_workers,
-    check_film,
     codec_of,
+    default_directory,
     given_env,
-    load_plots,
     object_named,
-    open_shown,
-    save_figure,
     workers_of,
-    write_film,
 )
-from planvec.cli.parser import UsageError, add_json, integer, late_interrupts, warn
+from planvec.cli.parser import COUNT, SEED, UsageError, add_json, late_interrupts, warn
 from planvec.errors import InvalidBatchError
 
 if TYPE_CHECKING:
-    from planvec.envs import Makeable, PlanEnv
-    from planvec.exploring import Archive, CellFunction, Explorer
+    from planvec.exploring import Archive, CellFunction
 
-# -- Shows what an exploration has reached: a line after each round, and the result --------------------------
-
-
-def print_reached(
-    arguments: argparse.Namespace, archive: Archive, files: list[str], *, was_interrupted: bool
-) -> None:
-    """Print what was reached."""
-    best = archive.best
-    result = {
-        "env_id": arguments.env_id,
-        "seed": archive.origin.seed,
-        "num_env_steps": archive.num_env_steps,
-        "num_cells": archive.num_cells,
-        "num_ends": int(archive.ended.sum()),
-        "best_score": float(archive.scores[best]),
-        "best_num_steps": int(archive.num_steps[best]),
-        "interrupted": was_interrupted,
-        "files": files,
-    }
-    if arguments.json:
-        print(json.dumps(result))
-        return
-    print(f"{arguments.env_id}, seed {archive.origin.seed}: {archive.num_cells:,} cells", end="")
-    print(
-        f" after {archive.num_env_steps:,} environment steps, {result['num_ends']} of them ends of episodes"
-    )
-    actions = f", {archive.num_steps[best]:,} actions from the start" if _has_score(archive) else ""
-    print(_score(archive) + actions)
-    print("written: " + ", ".join(files))
+# what a first interrupt prints; the exploration ends after the round
+_HINT = b"\nplanvec: ending after this round; once more: at once, without what was not saved yet\n"
 
 
 def _score(archive: Archive) -> str:
@@ -116,7 +84,31 @@ def add_explore(commands: Any) -> None:
         "goes on with the archive that is there.",
     )
     add_environment(parser)
-    _add_settings(parser)
+    limits = parser.add_argument_group("limits, of which at least one is needed")
+    limits.add_argument("--max-env-steps", **COUNT, help="environment steps in all")
+    limits.add_argument("--max-rounds", **COUNT, help="rounds in all")
+    limits.add_argument("--max-seconds", type=float, metavar="S", help="seconds of this run")
+    group = parser.add_argument_group("exploration")
+    group.add_argument("--seed", **SEED, help="seed (default: random, or that of the archive)")
+    group.add_argument(
+        "--cells",
+        metavar="CELLS",
+        help="which observations are one cell: WIDTHxHEIGHTxLEVELS for images, such as 11x8x8; or "
+        "module:function of your own, which turns [B, ...] observations into [B, F] integers",
+    )
+    group.add_argument("--num-explorers", **COUNT, default=64, help="default: 64")
+    group.add_argument("--num-steps", **COUNT, default=100, help="actions per round (default: 100)")
+    group.add_argument(
+        "--repeat",
+        type=float,
+        default=0.95,
+        metavar="P",
+        help="probability to repeat an action (default: 0.95)",
+    )
+    group.add_argument("--dt", **COUNT, default=1, help="environment steps of an action (default: 1)")
+    group.add_argument(
+        "--end-on-life-loss", action="store_true", help="choose another cell when a life is lost (Atari)"
+    )
     add_workers(parser)
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -134,95 +126,15 @@ def add_explore(commands: Any) -> None:
     parser.set_defaults(run=_run)
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    limits = parser.add_argument_group("limits, of which at least one is needed")
-    limits.add_argument("--max-env-steps", type=integer(1), metavar="N", help="environment steps in all")
-    limits.add_argument("--max-rounds", type=integer(1), metavar="N", help="rounds in all")
-    limits.add_argument("--max-seconds", type=float, metavar="S", help="seconds of this run")
-    group = parser.add_argument_group("exploration")
-    group.add_argument(
-        "--seed",
-        type=integer(0, 2**64 - 1),
-        metavar="N",
-        help="seed (default: random, or that of the archive)",
-    )
-    group.add_argument(
-        "--cells",
-        metavar="CELLS",
-        help="which observations are one cell: WIDTHxHEIGHTxLEVELS for images, such as 11x8x8; or "
-        "module:function of your own, which turns [B, ...] observations into [B, F] integers",
-    )
-    group.add_argument("--num-explorers", type=integer(1), default=64, metavar="N", help="default: 64")
-    group.add_argument(
-        "--num-steps", type=integer(1), default=100, metavar="N", help="actions per round (default: 100)"
-    )
-    group.add_argument(
-        "--repeat",
-        type=float,
-        default=0.95,
-        metavar="P",
-        help="probability to repeat an action (default: 0.95)",
-    )
-    group.add_argument(
-        "--dt", type=integer(1), default=1, metavar="N", help="environment steps of an action (default: 1)"
-    )
-    group.add_argument(
-        "--end-on-life-loss", action="store_true", help="choose another cell when a life is lost (Atari)"
-    )
-
-
 def _run(arguments: argparse.Namespace) -> int:
     from planvec.envs import make
-    from planvec.exploring import HEADER
+    from planvec.exploring import ARCHIVE_FILE, Explorer, read_manifest
     from planvec.runs import RunFiles
 
-    if arguments.max_env_steps is None and arguments.max_rounds is None and arguments.max_seconds is None:
+    limits = {name: getattr(arguments, name) for name in ("max_env_steps", "max_rounds", "max_seconds")}
+    if all(limit is None for limit in limits.values()):
         raise UsageError("expected a limit: --max-env-steps, --max-rounds or --max-seconds")
-    explorer = _explorer_of(arguments)
-    source, env_kwargs = given_env(arguments)
-    seed = secrets.randbits(32) if arguments.seed is None and arguments.out is None else arguments.seed
-    directory = arguments.out or default_directory(arguments.env_id, "explore", seed)
-    if RunFiles(directory).config.exists():
-        raise UsageError(
-            f"--out: expected a directory of planvec explore, got {directory}, which holds a run of plan"
-        )
-    shown = _shown(arguments, source, env_kwargs)
-    progress = ExplorationProgress(not arguments.no_progress)
-    with (
-        contextlib.closing(progress),
-        shown or contextlib.nullcontext(),
-        make(
-            source,
-            **workers_of(arguments),
-            info_keys=("lives",) if arguments.end_on_life_loss else (),
-            codec=codec_of(arguments.codec),
-            env_kwargs=env_kwargs,
-        ) as env,
-    ):
-        archive, status = _explored(
-            *(explorer, env, progress),
-            seed=seed,
-            max_env_steps=arguments.max_env_steps,
-            max_rounds=arguments.max_rounds,
-            max_seconds=arguments.max_seconds,
-            path=directory,
-        )
-        progress.close()
-        files = [
-            str(directory / HEADER),
-            *_pictures(arguments, archive, directory, shown),
-        ]
-    print_reached(arguments, archive, files, was_interrupted=status != 0)
-    if status:
-        warn(f"planvec: interrupted; the same command with --out {directory} goes on")
-    return status
-
-
-def _explorer_of(arguments: argparse.Namespace) -> Explorer:
-    """Return the explorer with the settings of the command line."""
-    from planvec.exploring import Explorer
-
-    return Explorer(
+    explorer = Explorer(
         cells=_cells_of(arguments.cells),
         num_explorers=arguments.num_explorers,
         num_steps=arguments.num_steps,
@@ -230,33 +142,67 @@ def _explorer_of(arguments: argparse.Namespace) -> Explorer:
         dt=arguments.dt,
         end_on_life_loss=arguments.end_on_life_loss,
     )
+    source, env_kwargs = given_env(arguments)
+    seed = secrets.randbits(32) if arguments.seed is None and arguments.out is None else arguments.seed
+    directory = arguments.out or default_directory(arguments.env_id, "explore", seed)
+    if RunFiles(directory).config.exists():
+        raise UsageError(
+            f"--out: expected a directory of planvec explore, got {directory}, which holds a run of plan"
+        )
+    pictures = Pictures(arguments, arguments.env_id, arguments.codec, source, env_kwargs)
+    progress = ExplorationProgress(not arguments.no_progress)
+    info_keys = ("lives",) if arguments.end_on_life_loss else ()
+    workers = {**workers_of(arguments), "codec": codec_of(arguments.codec), "info_keys": info_keys}
+    with (
+        contextlib.closing(progress),
+        contextlib.closing(pictures),
+        make(source, **workers, env_kwargs=env_kwargs) as env,
+    ):
+        with late_interrupts(_HINT) as signalled:
 
+            def after_round(archive: Archive) -> bool:
+                progress(archive)
+                return signalled() is not None
 
-def _explored(
-    explorer: Explorer, env: Any, progress: ExplorationProgress, **arguments: Any
-) -> tuple[Archive, int]:
-    """Explore, and return the archive and the exit status. A first interrupt ends it after the round."""
-    from planvec.exploring import read_header
-
-    hint = b"\nplanvec: ending after this round; once more: at once, without what was not saved yet\n"
-    with late_interrupts(hint) as status:
-
-        def after_round(archive: Archive) -> bool:
-            progress(archive)
-            return status() is not None
-
-        try:
-            archive = explorer.run(env, callback=after_round, **arguments)
-        except KeyboardInterrupt as error:
-            path = arguments["path"]
-            with contextlib.suppress(OSError, InvalidBatchError):
-                num_steps = read_header(path)["num_env_steps"]
-                error.text = (  # type: ignore[attr-defined]
-                    f"interrupted; {path} holds what was saved last, after {num_steps:,} environment steps; "
-                    f"the same command with --out {path} goes on with it"
-                )
-            raise
-        return archive, status() or 0
+            try:
+                archive = explorer.run(env, seed=seed, path=directory, callback=after_round, **limits)
+            except KeyboardInterrupt as error:
+                with contextlib.suppress(OSError, InvalidBatchError):
+                    num_steps = read_manifest(directory)["num_env_steps"]
+                    error.text = (  # type: ignore[attr-defined]
+                        f"interrupted; {directory} holds what was saved last, after {num_steps:,} "
+                        f"environment steps; the same command with --out {directory} goes on with it"
+                    )
+                raise
+            status = signalled() or 0
+        progress.close()
+        pictures.of_archive(archive, directory)
+    best, num_ends = archive.best, int(archive.ended.sum())
+    files = [str(path) for path in (directory / ARCHIVE_FILE, *pictures.made)]
+    if arguments.json:
+        result = {
+            "env_id": arguments.env_id,
+            "seed": archive.origin.seed,
+            "num_env_steps": archive.num_env_steps,
+            "num_cells": archive.num_cells,
+            "num_ends": num_ends,
+            "best_score": float(archive.scores[best]),
+            "best_num_steps": int(archive.num_steps[best]),
+            "interrupted": status != 0,
+            "files": files,
+        }
+        print(json.dumps(result))
+    else:
+        print(
+            f"{arguments.env_id}, seed {archive.origin.seed}: {archive.num_cells:,} cells after "
+            f"{archive.num_env_steps:,} environment steps, {num_ends} of them ends of episodes"
+        )
+        actions = f", {archive.num_steps[best]:,} actions from the start" if _has_score(archive) else ""
+        print(_score(archive) + actions)
+        print("written: " + ", ".join(files))
+    if status:
+        warn(f"planvec: interrupted; the same command with --out {directory} goes on")
+    return status
 
 
 def _cells_of(text: str | None) -> CellFunction | None:
@@ -271,36 +217,3 @@ def _cells_of(text: str | None) -> CellFunction | None:
     if not callable(function):
         raise UsageError(f"--cells: expected WIDTHxHEIGHTxLEVELS or module:function, got {text!r}")
     return function
-
-
-def _shown(arguments: argparse.Namespace, source: Makeable, env_kwargs: dict[str, Any]) -> PlanEnv | None:
-    """Try what pictures need, and return the environment for rendering, if a film is wanted."""
-    try:
-        if arguments.plot:
-            load_plots()
-        if arguments.video is None:
-            return None
-        check_film(arguments.video)
-    except (ImportError, ValueError) as error:
-        raise UsageError(str(error)) from error
-    env, problem = open_shown(source, env_kwargs, arguments.codec)
-    if env is None:
-        raise UsageError(f"--video: {arguments.env_id} renders no frames here: {problem}")
-    return env
-
-
-def _pictures(
-    arguments: argparse.Namespace, archive: Archive, directory: Path, shown: PlanEnv | None
-) -> list[str]:
-    """Make the pictures that were asked for, and return their files."""
-    made = []
-    if arguments.plot:
-        from planvec.plots import plot_exploration
-
-        made.append(save_figure(plot_exploration(archive)[0], directory / "exploration.png"))
-    if shown is not None:
-        from planvec.video import episode_frames
-
-        write_film(arguments.video, episode_frames(shown, archive.episode(shown)), shown)
-        made.append(arguments.video)
-    return [str(path) for path in made]

@@ -8,18 +8,18 @@ import difflib
 import json
 import math
 import os
+import re
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 FAILED = 1
-USAGE_ERROR = 2
-INTERRUPTED = 130  # exit statuses
+USAGE_ERROR = 2  # exit statuses; after a signal, it is 128 plus its number
 
 
 class UsageError(Exception):
@@ -32,6 +32,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(*args, **kwargs)
+        self._negative_number_matcher = re.compile(r"-\.?\d[^=]*$")  # "-1,1" is a value, and no option
 
     def error(self, message: str) -> NoReturn:
         """Raise the error."""
@@ -49,11 +50,6 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     by_key = {known.lower(): known for known in words}
     close = difflib.get_close_matches(word.lower(), list(by_key), n=1)
     return f"; did you mean {by_key[close[0]]!r}?" if close else ""
-
-
-def listed(words: Sequence[str]) -> str:
-    """Return words as "a, b and c"."""
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def one_of(words: Iterable[str]) -> Callable[[str], str]:
@@ -84,6 +80,11 @@ def integer(lowest: int, highest: float = math.inf) -> Callable[[str], int]:
         return value
 
     return integer
+
+
+# how `add_argument` takes numbers of things, and seeds
+COUNT: dict[str, Any] = {"type": integer(1), "metavar": "N"}
+SEED: dict[str, Any] = {"type": integer(0, 2**64 - 1), "metavar": "N"}
 
 
 # -- Prints messages for people, and errors in one line ------------------------------------------------------
@@ -143,13 +144,13 @@ class Interrupt(KeyboardInterrupt):
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
-        self.status = _status_of(number)  # the exit status
+        self.status = 128 + number  # the exit status
         self.text = "interrupted" if number == signal.SIGINT else f"ended by {self}"  # what ended the command
 
 
 def exit_status(error: KeyboardInterrupt) -> int:
     """Return the exit status after an interrupt."""
-    return int(getattr(error, "status", INTERRUPTED))
+    return int(getattr(error, "status", 128 + signal.SIGINT))
 
 
 @contextlib.contextmanager
@@ -183,15 +184,10 @@ def late_interrupts(hint: bytes) -> Iterator[Callable[[], int | None]]:
     for number in held:
         signal.signal(number, note)
     try:
-        yield lambda: _status_of(noted[0]) if noted else None
+        yield lambda: 128 + noted[0] if noted else None
     finally:
         for number in held:
             signal.signal(number, _interrupt)
-
-
-def _status_of(number: int) -> int:
-    """Return the exit status after a signal."""
-    return INTERRUPTED if number == signal.SIGINT else 128 + number
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -9,7 +9,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from planvec.cli.parser import one_of
@@ -23,29 +23,12 @@ _METAVARS = {str: "WORD", int: "N", float: "X", tuple: "A,B"}
 _TYPE_NAMES = {str: "a word", int: "an integer", float: "a number", tuple: "two numbers A,B"}
 
 
-def planner_name(argv: Sequence[str], default: str = DEFAULT_PLANNER) -> str:
-    """Return the name of the planner that the arguments ask for, before its options are known."""
-    from planvec.planners import PLANNERS
+def options_of(name: str) -> dict[str, dataclasses.Field[Any]]:
+    """Return the options of a planner, such as "--num-walkers", and the fields that they set."""
+    from planvec.planners import PLANNERS, on_command_line
 
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--planner", nargs="?", default=default)
-    name = parser.parse_known_args(list(argv))[0].planner
-    return name if name in PLANNERS else DEFAULT_PLANNER
-
-
-def add_planner(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add `--planner` and the options of one planner."""
-    from planvec.planners import PLANNERS
-
-    parser.add_argument(
-        "--planner",
-        type=one_of(PLANNERS),
-        metavar="NAME",
-        help=f"{', '.join(PLANNERS)} (default: {DEFAULT_PLANNER}); its options are listed below",
-    )
-    _add_options(parser, name)
-    others = ", ".join(other for other in PLANNERS if other != name)
-    parser.epilog = f"The options of {others}: planvec plan --planner NAME --help"
+    fields = dataclasses.fields(PLANNERS[name].load())
+    return {f"--{field.name.replace('_', '-')}": field for field in fields if on_command_line(field)}
 
 
 def make_planner(name: str, options: dict[str, Any]) -> Planner:
@@ -56,78 +39,54 @@ def make_planner(name: str, options: dict[str, Any]) -> Planner:
         one_of(PLANNERS)(name)
     except argparse.ArgumentTypeError as error:
         raise ValueError(f"planner: {error}") from None
-    known = [field.name for field in _option_fields(_class_of(name))]
-    for option in options:
-        if option not in known:
-            raise ValueError(f"{option}: expected an option of the planner {name}: {', '.join(known)}")
+    known = {field.name: option for option, field in options_of(name).items()}
+    for field in options:
+        if field not in known:
+            raise ValueError(f"{field}: expected an option of the planner {name}: {', '.join(known)}")
     try:
-        return _class_of(name)(**options)
+        return PLANNERS[name].load()(**options)
     except ValueError as error:
         field, colon, problem = str(error).partition(":")
-        raise ValueError(f"{_option_of(field)}:{problem}" if colon and field in known else error) from error
+        raise ValueError(f"{known[field]}:{problem}" if colon and field in known else error) from error
 
 
 def given_options(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
     """Return the options that were given for a planner."""
-    names = [field.name for field in _option_fields(_class_of(name))]
-    return {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    given = {field.name: getattr(arguments, field.name) for field in options_of(name).values()}
+    return {name: value for name, value in given.items() if value is not None}
 
 
-def owners_of(option: str) -> list[str]:
-    """Return the planners that have an option, such as "--num-walkers"."""
-    from planvec.planners import PLANNERS
+def add_planner(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add `--planner` and the options of one planner."""
+    from planvec.planners import PLANNERS, help_text
 
-    field = option.removeprefix("--").removeprefix("no-").replace("-", "_")
-    return [name for name in PLANNERS if field in [one.name for one in _option_fields(_class_of(name))]]
-
-
-def all_options() -> list[str]:
-    """Return the options of all planners, such as "--num-walkers"."""
-    from planvec.planners import PLANNERS
-
-    return [_option_of(field.name) for name in PLANNERS for field in _option_fields(_class_of(name))]
-
-
-def _option_of(field: str) -> str:
-    return f"--{field.replace('_', '-')}"
-
-
-def _class_of(name: str) -> type[Planner]:
-    from planvec.planners import PLANNERS
-
-    return PLANNERS[name].load()
-
-
-def _option_fields(planner_class: type[Planner]) -> list[dataclasses.Field[Any]]:
-    """Return the fields that are declared as options."""
-    from planvec.planners import on_command_line
-
-    return [field for field in dataclasses.fields(planner_class) if on_command_line(field)]
-
-
-def _add_options(parser: argparse.ArgumentParser, name: str) -> None:
-    from planvec.planners import help_text
-
-    planner_class = _class_of(name)
-    group = parser.add_argument_group(f"--planner {name}", _summary(planner_class))
+    parser.add_argument(
+        "--planner",
+        type=one_of(PLANNERS),
+        metavar="NAME",
+        help=f"{', '.join(PLANNERS)} (default: {DEFAULT_PLANNER}); its options are listed below",
+    )
+    others = ", ".join(other for other in PLANNERS if other != name)
+    parser.epilog = f"The options of {others}: planvec plan --planner NAME --help"
+    planner_class, options = PLANNERS[name].load(), options_of(name)
+    first_paragraph = (inspect.getdoc(planner_class) or "").partition("\n\n")[0]
+    group = parser.add_argument_group(f"--planner {name}", " ".join(first_paragraph.split()).rstrip("."))
     hints = typing.get_type_hints(planner_class)
-    shown = {field.name: _option_of(field.name) for field in _option_fields(planner_class)}
-    for field in _option_fields(planner_class):
+    shown = {field.name: option for option, field in options.items()}
+    for option, field in options.items():
         value_types = set(_value_types(hints[field.name]))
-        default = "" if field.default is None else f" (default: {_shown(field.default)})"
+        default = ",".join(map(str, field.default)) if isinstance(field.default, tuple) else field.default
         text = re.sub(r"`([^`]*)`", lambda code: shown.get(code[1], code[1]), help_text(field))
-        text = f"{text}{default}".replace("%", "%%")
-        option = _option_of(field.name)
+        text += "" if default is None else f" (default: {default})"
+        how: dict[str, Any]
         if value_types >= {bool, str}:  # a flag, or names
-            names: Any = {"nargs": "?", "const": True, "type": _names, "metavar": "NAME,..."}
-            group.add_argument(option, dest=field.name, default=None, help=text, **names)
-            continue
-        if bool in value_types:
-            flags = argparse.BooleanOptionalAction
-            group.add_argument(option, dest=field.name, action=flags, default=None, help=text)
-            continue
-        parse, metavar = _parser_of(value_types), _metavar(value_types)
-        group.add_argument(option, dest=field.name, type=parse, metavar=metavar, help=text)
+            how = {"nargs": "?", "const": True, "type": _names, "metavar": "NAME,..."}
+        elif bool in value_types:
+            how = {"action": argparse.BooleanOptionalAction}
+        else:
+            metavar = "|".join(name for value_type, name in _METAVARS.items() if value_type in value_types)
+            how = {"type": _parser_of(value_types), "metavar": metavar}
+        group.add_argument(option, dest=field.name, default=None, help=text.replace("%", "%%"), **how)
 
 
 def _value_types(hint: Any) -> list[Any]:
@@ -138,11 +97,6 @@ def _value_types(hint: Any) -> list[Any]:
     if origin is typing.Literal:
         return [str]
     return [] if hint is type(None) else [origin or hint]
-
-
-def _metavar(value_types: set[Any]) -> str:
-    """Return the placeholder of a value in the help, such as "N" or "N|A,B"."""
-    return "|".join(name for value_type, name in _METAVARS.items() if value_type in value_types)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -165,12 +119,3 @@ def _parser_of(value_types: set[Any]) -> Callable[[str], Any]:
         return value
 
     return parse
-
-
-def _shown(default: Any) -> str:
-    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
-
-
-def _summary(planner_class: type[Planner]) -> str:
-    """Return the first paragraph of the docstring."""
-    return " ".join((inspect.getdoc(planner_class) or "").partition("\n\n")[0].split()).rstrip(".")

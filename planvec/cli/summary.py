@@ -11,16 +11,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
+from tqdm import tqdm
 
 import planvec
 from planvec.planners import Episode, EpisodeStep
+from planvec.rows import action_masks, draw_legal, replacing, uniform_actions
 from planvec.runs import RunObserver
 
 if TYPE_CHECKING:
     from planvec.envs import BatchEnv
     from planvec.planners import Planner
     from planvec.runs import RunConfig, RunFiles
+
+
+_INTERRUPTED = "interrupted"
 
 
 class RunSummary:
@@ -42,8 +48,9 @@ class RunSummary:
 
     def add(self, index: int, episode: Episode, interrupted: bool) -> None:
         """Add the episode of an index, and write the summary."""
-        from planvec.rows import replacing
-
+        ended = _INTERRUPTED if interrupted else "stopped at --max-steps"
+        if episode.terminated or episode.truncated:
+            ended = episode.outcome
         self._episodes[index:] = [
             {
                 "seed": episode.seed,
@@ -51,7 +58,7 @@ class RunSummary:
                 "num_steps": episode.num_steps,
                 "terminated": episode.terminated,
                 "truncated": episode.truncated,
-                "ended": _ended(episode, interrupted),
+                "ended": ended,
                 "num_env_steps": episode.num_env_steps,
                 "elapsed_seconds": episode.elapsed,
             }
@@ -61,9 +68,6 @@ class RunSummary:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary."""
-        import gymnasium
-        import numpy as np
-
         episodes, planner = self._episodes, self._planner
         returns = [episode["return"] for episode in episodes]
         num_env_steps = sum(episode["num_env_steps"] for episode in episodes)
@@ -95,23 +99,28 @@ class RunSummary:
         }
 
 
-_INTERRUPTED = "interrupted"
-
-
-def _ended(episode: Episode, interrupted: bool) -> str:
-    """Return how an episode ended."""
-    if episode.terminated or episode.truncated:
-        return episode.outcome
-    return _INTERRUPTED if interrupted else "stopped at --max-steps"
-
-
 def print_summary(
     summary: dict[str, Any], directory: Path, files: Sequence[Path], options: dict[str, Any]
 ) -> None:
     """Print a summary for people."""
-    inside = _without_gaps([path.name for path in files if path.parent == directory])
+    inside = [path.name for path in files if path.parent == directory]
+    many = [name for name in inside if name.startswith("trajectory")]
+    if len(many) > 3:  # "trajectory.npz to trajectory-40.npz"
+        inside = [name for name in inside if name not in many[1:]]
+        inside[inside.index(many[0])] += f" to {many[-1]}"
     outside = [str(path) for path in files if path.parent != directory]
     given = ", ".join(f"{name}={value}" for name, value in options.items())
+    episodes = summary["episodes"]
+    returns = [episode["return"] for episode in episodes]
+    results = {"return": f"{returns[0]:.2f}", "steps": f"{episodes[0]['num_steps']}, {episodes[0]['ended']}"}
+    if len(episodes) > 1:
+        ends = [episode["ended"] for episode in episodes]
+        counted = ", ".join(f"{ends.count(end)} {end}" for end in sorted(set(ends)))
+        results = {
+            "return": f"{summary['return']:.2f} on average, {min(returns):.2f} to {max(returns):.2f}, "
+            f"standard deviation {summary['return_std']:.2f}",
+            "episodes": f"{len(episodes)}: {counted}; {summary['num_steps']:,} steps",
+        }
     workers = str(summary["num_workers"] or "none, stepped in this process")
     if summary["workers_replaced"]:
         workers += f"; {summary['workers_replaced']} replaced, which changes no result"
@@ -119,7 +128,7 @@ def print_summary(
         "environment": summary["env_id"],
         "planner": f"{summary['planner']} ({given or 'with its defaults'})",
         "seed": summary["seed"],
-        **_results(summary["episodes"]),
+        **results,
         "simulated": f"{summary['num_env_steps']:,} environment steps in "
         f"{summary['elapsed_seconds']:.1f} s, {summary['env_steps_per_second']:,.0f} per second",
         "workers": workers,
@@ -130,33 +139,6 @@ def print_summary(
         print(f"{name + ':':<13}{value}")
 
 
-def _without_gaps(names: Sequence[str]) -> list[str]:
-    """Return names of files with "trajectory.npz to trajectory-40.npz" for those of many episodes."""
-    many = [name for name in names if name.startswith("trajectory")]
-    if len(many) < 4:
-        return list(names)
-    first, last = many[0], many[-1]
-    return [f"{first} to {last}" if name == first else name for name in names if name not in many[1:]]
-
-
-def _results(episodes: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Return the lines about the episodes."""
-    returns = [episode["return"] for episode in episodes]
-    if len(episodes) == 1:
-        return {
-            "return": f"{returns[0]:.2f}",
-            "steps": f"{episodes[0]['num_steps']}, {episodes[0]['ended']}",
-        }
-    spread = f"{statistics.fmean(returns):.2f} on average, {min(returns):.2f} to {max(returns):.2f}"
-    ends = sorted({episode["ended"] for episode in episodes})
-    counted = [f"{sum(episode['ended'] == end for episode in episodes)} {end}" for end in ends]
-    return {
-        "return": f"{spread}, standard deviation {statistics.pstdev(returns):.2f}",
-        "episodes": f"{len(episodes)}: {', '.join(counted)}; "
-        f"{sum(episode['num_steps'] for episode in episodes):,} steps",
-    }
-
-
 # -- Hints for users whose choice cannot work well -----------------------------------------------------------
 
 _NUM_ACTIONS = 8
@@ -165,8 +147,6 @@ _NUM_SEEDS = 8
 
 def planner_hint(env: BatchEnv) -> str:
     """Return the advice to take tree search if steps are random, since swarms take luck for skill."""
-    from planvec.rows import action_masks, draw_legal, uniform_actions
-
     is_discrete = getattr(env.action_space, "n", None) is not None
     if not env.is_stochastic or not is_discrete or env.state_dtype.hasobject:
         return ""
@@ -197,41 +177,24 @@ class ProgressBar(RunObserver):
     """Shows a bar on the standard error stream."""
 
     def __init__(self, total: int | None, num_episodes: int, num_simulations: int | None) -> None:
-        from tqdm import tqdm
-
-        self._tqdm = tqdm
-        self._total = total
-        self._num_episodes = num_episodes
-        self._num_simulations = num_simulations
+        self._total, self._num_episodes, self._num_simulations = total, num_episodes, num_simulations
         self._bar: Any = None
-        self._label = ""
-        self._num_steps = 0
-        self._return = 0.0
-        self._value: float | None = None
-        self._simulated = 0  # simulations of the decisions that are over
-        self._current = 0
-        self._started = time.perf_counter()
         self._shown = 0.0
-
-    def begin_episode(self, episode: int, seed: int, num_steps: int, total_return: float) -> None:
-        """Open a bar."""
-        self._label = f"{episode + 1}/{self._num_episodes} " if self._num_episodes > 1 else ""
-        self._num_steps, self._return, self._value = num_steps, total_return, None
-        self._simulated = self._current = 0
-        self._started = time.perf_counter()
-        self.close()
-        self._bar = self._tqdm(
-            total=self._total,
-            dynamic_ncols=True,
-            file=sys.stderr,
-            smoothing=0,
-        )
-        self._show(0.0)
 
     def prepare(self) -> None:
         """Say what happens before the first step."""
         text = "preparing the planner, which is compiled on its first use"
-        self._bar = self._tqdm(bar_format="{desc}", desc=text, leave=False, file=sys.stderr)
+        self._bar = tqdm(bar_format="{desc}", desc=text, leave=False, file=sys.stderr)
+
+    def begin_episode(self, episode: int, seed: int, num_steps: int, total_return: float) -> None:
+        """Open a bar."""
+        self._label = f"{episode + 1}/{self._num_episodes} " if self._num_episodes > 1 else ""
+        self._num_steps, self._return, self._value = num_steps, total_return, ""
+        self._simulated = self._current = 0  # simulations of the decisions that are over, and of this one
+        self._started = time.perf_counter()
+        self.close()
+        self._bar = tqdm(total=self._total, dynamic_ncols=True, file=sys.stderr, smoothing=0)
+        self._show(0.0)
 
     def search(self, num_simulations: int, num_env_steps: int) -> None:
         """Move the bar within a decision."""
@@ -240,7 +203,11 @@ class ProgressBar(RunObserver):
 
     def step(self, step: EpisodeStep) -> None:
         """Move the bar to the next step."""
-        self._num_steps, self._return, self._value = step.num_steps, step.total_return, step.plan.value
+        self._num_steps, self._return, self._value = (
+            step.num_steps,
+            step.total_return,
+            f"{step.plan.value:.4g}",
+        )
         self._simulated += step.plan.num_simulations
         self._current = 0
         self._show(_INTERVAL)
@@ -270,7 +237,7 @@ class ProgressBar(RunObserver):
         seconds = now - self._started
         rate = (self._simulated + self._current) / seconds if seconds > 0 else 0.0
         of = f"/{self._total}" if self._total else ""
-        total, value = f"{self._return:.4g}", "" if self._value is None else f"{self._value:.4g}"
+        total, value = f"{self._return:.4g}", self._value
         if (self._bar.ncols or 80) >= _WIDE:
             label = f"{self._label}step {self._num_steps}{of} "
             text = f" return {total}, value {value or '-'}, {_short(rate)} simulations/s"

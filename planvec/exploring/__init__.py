@@ -1,16 +1,23 @@
 """Explores environments from the states that were reached, and archives them (Go-Explore's first phase).
 
 cells       which observations are taken for one cell; `pixels` reduces images
-archive     what users read; `contents`: the cells and the steps that lead there, as growing tables
-files       the directory of an archive; it checks the states there, or computes them again
+archive     what users read, and its file, whose states it checks, or computes again
+tables      the cells and the steps that lead there, which grow
 explorer    rounds of exploration, with explorers in two halves
 """
 
 from __future__ import annotations
 
-from planvec.exploring.archive import Archive
+from planvec.exploring.archive import ARCHIVE_FILE, Archive, holds_archive, read_manifest
 from planvec.exploring.cells import CellFunction, Downscaled
 from planvec.exploring.explorer import Explorer
-from planvec.exploring.files import HEADER, read_header
 
-__all__ = ["HEADER", "Archive", "CellFunction", "Downscaled", "Explorer", "read_header"]
+__all__ = [
+    "ARCHIVE_FILE",
+    "Archive",
+    "CellFunction",
+    "Downscaled",
+    "Explorer",
+    "holds_archive",
+    "read_manifest",
+]

@@ -1,30 +1,85 @@
-"""An archive of cells: the best state of each, the steps that lead to it, and its score.
+"""An archive of cells: the best state of each, the steps that lead to it, and its score; and its file.
+
+The file is arrays and a manifest, which run no code when they are read. Each save replaces it as a whole, so
+that no reader sees a part of it, and a process that is killed leaves what was saved before.
 
 Letters: N cells, F columns of a cell, K some of the cells, T steps, R rounds.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
 import operator
+import os
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.exploring.cells import CellFunction
-from planvec.exploring.contents import Contents
-from planvec.exploring.files import load_contents, save_contents
-from planvec.planners import Episode, EpisodeRecorder, replay_steps
+from planvec.exploring.cells import CellFunction, cells_for, keys_of
+from planvec.exploring.tables import BLOCK, Arrival, CellStore, StepTree
+from planvec.planners import Episode, EpisodeRecorder, check_stepper, replay_steps
+from planvec.rows import (
+    arrays_of_states,
+    check_integer,
+    damage_named,
+    read_arrays,
+    remove_unfinished,
+    states_of_arrays,
+    write_arrays,
+)
+
+ARCHIVE_FILE = "archive.npz"
 
 
-class Archive(Contents):
+class Origin(NamedTuple):
+    """What an archive begins with."""
+
+    seed: int  # seed of the reset, after which all trajectories begin
+    dt: int  # environment steps for which each action is repeated
+    action_space: Space[Any]
+    is_stochastic: bool  # whether steps have seeds
+    fingerprint: str  # that of the environment; "" if it has none
+    settings: dict[str, str]  # those of the exploration, as text
+
+
+class Archive:
     """Holds the best known state of each cell: the one with the highest score, of those the nearest.
 
     `Explorer.run` makes an archive and adds to it, `save` writes it to a directory, `load` reads it. Cell 0
     is that of the start. Ends of episodes are cells of their own, which are not explored further.
+
+    Args:
+        origin: What it begins with.
+        start: The first cell.
+
+    Attributes:
+        origin: Where all trajectories begin, and the environment.
+        num_env_steps: Environment steps that were simulated.
+        generator: The source of every random choice of the exploration.
+        steps: The steps that lead to the cells.
+        store: The cells.
+        was_replayed: Whether the states were computed again when the archive was loaded.
+        identity: Of the archive, in any form.
     """
+
+    def __init__(self, origin: Origin, start: Arrival) -> None:
+        self.origin = origin
+        self.num_env_steps = 0
+        self.generator = np.random.default_rng(origin.seed)
+        self.store = CellStore(start)
+        self._history: list[tuple[int, int, float]] = []
+        self.steps = StepTree(origin.action_space, origin.is_stochastic)
+        self.was_replayed = False
+        self.identity = secrets.token_hex(8)
 
     def __len__(self) -> int:
         return self.num_cells
@@ -36,6 +91,11 @@ class Archive(Contents):
         )
 
     # -- reading --------------------------------------------------------------------------------------
+
+    @property
+    def num_cells(self) -> int:
+        """N."""
+        return len(self.store)
 
     @property
     def keys(self) -> NDArray[Any]:
@@ -72,14 +132,50 @@ class Archive(Contents):
         """`[N]`, whether the episode has ended there."""
         return _read_only(self.store["ended"])
 
+    @property
+    def best(self) -> int:
+        """The cell with the highest score; of those the one with the fewest steps.
+
+        Where rewards are costs, the start has the highest score; then it is the best end of an episode.
+        """
+        scores, num_steps, ended = self.store["scores"], self.store["num_steps"], self.store["ended"]
+        candidates = ended if scores.max() <= 0 and ended.any() else np.ones(len(scores), np.bool_)
+        highest = np.flatnonzero(candidates & (scores == scores[candidates].max()))
+        return int(highest[num_steps[highest].argmin()])
+
+    @property
+    def history(self) -> NDArray[np.float64]:
+        """`[R, 3]`: environment steps, number of cells and score of the best cell after each round."""
+        return np.array(self._history, np.float64).reshape(-1, 3)
+
+    def end_round(self) -> None:
+        """Add a row to the history."""
+        self._history.append((self.num_env_steps, self.num_cells, float(self.store["scores"][self.best])))
+
+    def states(self, cells: Any) -> NDArray[Any]:
+        """Return the best states of some cells.
+
+        Args:
+            cells: `[K]` integers.
+
+        Returns:
+            `[K]` states.
+
+        Raises:
+            IndexError: There is no such cell.
+        """
+        rows = np.atleast_1d(np.asarray(cells))
+        if rows.dtype.kind not in "iu" or ((rows < 0) | (rows >= self.num_cells)).any():
+            raise IndexError(f"cells: expected integers from 0 to {self.num_cells - 1}, got {cells!r}")
+        return self.store.states(rows)
+
     def actions(self, cell: int) -> NDArray[Any]:
         """Return the actions that lead from the start to a cell, `[T, *action shape]`.
 
         Raises:
             IndexError: There is no such cell.
         """
-        actions: NDArray[Any] = self.steps["actions"][self._path(cell)]
-        return actions
+        return self._arguments(cell)[0]
 
     def episode(self, env: Any, cell: int | None = None) -> Episode:
         """Take the steps to a cell again and return them as an episode, for films, plots and files.
@@ -94,31 +190,29 @@ class Archive(Contents):
             EnvError: The environment raised.
         """
         cell = self.best if cell is None else cell
-        path, recorder = self._path(cell), EpisodeRecorder(env.action_space, env.observation_space)
-        seeds = self.steps["seeds"][path] if self.steps.has_seeds else None
-        numbers = [(float("nan"), 0)] * len(path)
-        actions = self.steps["actions"][path]
+        actions, seeds = self._arguments(cell)
+        recorder = EpisodeRecorder(env.action_space, env.observation_space)
+        numbers = [(float("nan"), 0)] * len(actions)
         state, _ = replay_steps(env, recorder, self.origin.seed, actions, numbers, self.origin.dt, seeds)
         if bytes(state) != bytes(self.states(cell)[0]):
             raise InvalidBatchError(
-                f"env: expected the environment that was explored, in which {len(path)} actions lead to "
+                f"env: expected the environment that was explored, in which {len(actions)} actions lead to "
                 f"cell {cell}; got one in which they lead elsewhere"
             )
         return recorder.episode()
 
-    def _path(self, cell: int) -> NDArray[np.int64]:
-        """Return the steps from the start to a cell, `[T]`."""
+    def _arguments(self, cell: int) -> tuple[NDArray[Any], NDArray[np.uint64] | None]:
+        """Return the actions from the start to a cell, `[T, *action shape]`, and their seeds."""
         if not 0 <= operator.index(cell) < self.num_cells:
             raise IndexError(f"cell: expected an integer from 0 to {self.num_cells - 1}, got {cell!r}")
-        return self.steps.path(int(self.store["nodes"][cell]))
+        return self.steps.arguments(self.steps.path(int(self.store["nodes"][cell])))
 
     # -- files ----------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
         """Write the archive to a directory.
 
-        If the directory holds an earlier form of this archive, only what has changed is written. The
-        directory is whole at any moment: a process that is killed leaves what was saved before.
+        The directory is whole at any moment: a process that is killed leaves what was saved before.
 
         Args:
             path: The directory, which is made if there is none.
@@ -127,7 +221,48 @@ class Archive(Contents):
             InvalidBatchError: The directory holds something else.
             OSError: It cannot be written.
         """
-        save_contents(self, Path(path))
+        path = Path(path)
+        with locked(path):
+            self._check_own(path)
+            self.store["nodes"][:] = self.steps.keep(self.store["nodes"])
+            manifest = {
+                "format": _FORMAT,
+                "version": _VERSION,
+                **self.origin._asdict(),
+                "action_space": repr(self.origin.action_space),
+                "is_stochastic": bool(self.origin.is_stochastic),
+                "identity": self.identity,
+                "num_env_steps": self.num_env_steps,
+                "generator": self.generator.bit_generator.state,
+            }
+            write_arrays(path / ARCHIVE_FILE, self._arrays(manifest))
+            remove_unfinished(path / ARCHIVE_FILE)
+
+    def _check_own(self, path: Path) -> None:
+        """Check that a directory holds no other archive, and no later form of this one."""
+        if not holds_archive(path):
+            return
+        manifest = read_manifest(path)
+        if manifest["identity"] != self.identity:
+            got = "another archive"
+        elif manifest["num_env_steps"] > self.num_env_steps:
+            got = f"a later form of this one, of {manifest['num_env_steps']:,} steps"
+        else:
+            return
+        raise InvalidBatchError(
+            f"path: expected a new directory, or one with an earlier form of this archive, got {path}, which "
+            f"holds {got}"
+        )
+
+    def _arrays(self, manifest: Mapping[str, Any]) -> Iterator[tuple[str, NDArray[Any]]]:
+        """Yield the arrays of the file: columns of the cells and of the steps, the history, the states."""
+        yield "manifest", np.array(json.dumps(manifest))
+        yield from self.store.columns().items()
+        for name, column in self.steps.columns().items():
+            yield f"steps.{name}", column
+        yield "history", self.history
+        for number, block in enumerate(self.store.blocks()):
+            yield from arrays_of_states(f"states.{number}", block).items()
 
     @staticmethod
     def load(
@@ -150,10 +285,238 @@ class Archive(Contents):
             InvalidBatchError: The directory holds no archive, a damaged one, or one of another environment.
             OSError: It cannot be read.
         """
-        return load_contents(Path(path), env, cells, num_checks, Archive)
+        check_integer("num_checks", num_checks, 0)
+        check_stepper(env)
+        path = Path(path)
+        manifest, arrays = _read_archive(path)
+        for name, own in (
+            ("action_space", repr(env.action_space)),
+            ("is_stochastic", bool(env.is_stochastic)),
+        ):
+            if manifest[name] != own:
+                raise InvalidBatchError(
+                    f"env: expected {name} {manifest[name]}, as when {path} was explored, got {own}; make it "
+                    "with the arguments of then, or explore into another directory"
+                )
+        with damage_named(_damaged(path)):
+            archive = Archive._of_arrays(manifest, arrays, env)
+        if cells is None and archive.origin.settings.get("cells") == "None":
+            cells = cells_for(env.observation_space, None)
+        is_same = manifest["fingerprint"] == getattr(env, "fingerprint", "")
+        if is_same and env.state_dtype.hasobject:
+            env.check_states(archive.states(np.arange(archive.num_cells)))
+        if not (is_same and archive._leads_to_states(env, cells, num_checks)):
+            archive._replay_all(env, cells, path)
+        return archive
+
+    @staticmethod
+    def _of_arrays(manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], env: Any) -> Archive:
+        """Return the archive of a file, whose states were not checked."""
+        keys, history = arrays["keys"], arrays["history"]
+        if keys.ndim != 2 or keys.dtype.kind not in "biu":
+            raise ValueError("keys: expected integers [N, F]")
+        if history.ndim != 2 or history.shape[1] != 3 or history.dtype != np.float64:
+            raise ValueError("history: expected [R, 3]")
+        fields = {name: manifest[name] for name in ("seed", "is_stochastic", "fingerprint", "settings")}
+        origin = Origin(dt=max(1, manifest["dt"]), action_space=env.action_space, **fields)
+        num_blocks = sum(name.removeprefix("states.").isdecimal() for name in arrays)
+        blocks = [states_of_arrays(f"states.{number}", arrays) for number in range(num_blocks)]
+        archive = Archive(origin, Arrival(keys[0], blocks[0][0], 0.0, 0, False, float("nan")))
+        archive.store.restore(arrays, blocks)
+        archive.steps.replace({name.removeprefix("steps."): array for name, array in arrays.items()})
+        archive.steps.check()
+        nodes = archive.store["nodes"]
+        if ((nodes < 0) | (nodes >= len(archive.steps))).any():
+            raise ValueError("steps are missing")
+        if (archive.steps["depths"][nodes] != archive.store["num_steps"]).any():
+            raise ValueError("steps lead elsewhere")
+        archive._history = [
+            (int(steps), int(cells), float(score)) for steps, cells, score in history.tolist()
+        ]
+        archive.num_env_steps, archive.identity = manifest["num_env_steps"], manifest["identity"]
+        archive.generator.bit_generator.state = manifest["generator"]
+        return archive
+
+    # -- Takes the steps to cells again, to check states from files, or to compute them anew. Steps that
+    # several cells share are taken once.
+
+    def _leads_to_states(self, env: Any, cells: CellFunction | None, num_checks: int) -> bool:
+        """Return whether the steps to some cells lead to their states."""
+        if num_checks < 1:
+            return True
+        ends = np.flatnonzero(self.store["ended"])
+        some = _spread(np.arange(self.num_cells), num_checks)
+        checked = np.unique(np.concatenate([some, _spread(ends, num_checks), np.array([self.best])]))
+        (states, differs), expected = self._step_again(env, checked), self.states(checked)
+        if states.dtype != expected.dtype or differs.any():
+            return False
+        if any(bytes(state) != bytes(other) for state, other in zip(states, expected, strict=True)):
+            return False
+        if cells is not None:
+            keys = keys_of(cells, env.observe(expected), len(checked), self.store["keys"][0])
+            if (keys != self.store["keys"][checked]).any():
+                raise InvalidBatchError(
+                    "cells: expected the function of the exploration, got one that gives other cells; use "
+                    "the same, or another directory"
+                )
+        return True
+
+    def _replay_all(self, env: Any, cells: CellFunction | None, path: Path) -> None:
+        """Compute the states of all cells from the seed and the actions."""
+        if cells is None:
+            raise InvalidBatchError(
+                "cells: expected the function of the exploration, since the states do not fit this "
+                "environment and have to be computed again, got None"
+            )
+        states, differs = self._step_again(env, np.arange(self.num_cells))
+        blocks = [states[start : start + BLOCK] for start in range(0, len(states), BLOCK)]
+        for number, block in enumerate(blocks):
+            part = slice(number * BLOCK, number * BLOCK + len(block))
+            expected = self.store["keys"][part]
+            keys = keys_of(cells, env.observe(block), len(expected))
+            differs[part] |= (keys != expected).any(axis=1) if keys.shape == expected.shape else True
+        if differs.any():
+            raise InvalidBatchError(
+                f"env: expected the environment that was explored into {path}, got one in which the actions "
+                f"lead to other scores, ends or cells, for {int(differs.sum()):,} of {len(states):,} cells, "
+                f"the first of them cell {int(differs.argmax())}; explore another environment into another "
+                "directory"
+            )
+        self.store.replace_states(blocks)
+        self.origin = self.origin._replace(fingerprint=getattr(env, "fingerprint", ""))
+        self.was_replayed = True
+
+    def _step_again(self, env: Any, cells: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Take the steps to cells again; return the states, and where scores or ends are others, `[K]`."""
+        ends = self.store["nodes"][cells]
+        cell_of, row_of = np.full(len(self.steps), -1), np.zeros(len(self.steps), np.int64)
+        cell_of[ends] = np.arange(len(cells))
+        states, scores = np.empty(len(cells), env.state_dtype), np.zeros(len(cells))
+        is_end = np.zeros(len(cells), np.bool_)
+        # states and scores of the nodes of one depth; `row_of`: the row of each node in them
+        level, totals = np.empty(1, env.state_dtype), np.zeros(1)
+        level[0] = env.reset(seed=self.origin.seed).state
+        states[cell_of[:1][cell_of[:1] >= 0]] = level[0]
+        for nodes in self.steps.levels_to(ends):
+            before = row_of[self.steps["parents"][nodes]]
+            level, rewards, ended = self._step(env, nodes, level[before])
+            totals = totals[before] + rewards
+            row_of[nodes] = np.arange(len(nodes))
+            rows = np.flatnonzero(cell_of[nodes] >= 0)
+            reached = cell_of[nodes[rows]]
+            states[reached], scores[reached], is_end[reached] = level[rows], totals[rows], ended[rows]
+        differs: NDArray[np.bool_] = scores != self.store["scores"][cells]
+        return states, differs | (is_end != self.store["ended"][cells])
+
+    def _step(
+        self, env: Any, nodes: NDArray[np.int64], states: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.bool_]]:
+        """Take the steps of nodes from states; return new states, rewards, and what has ended."""
+        new_states, rewards = np.empty(len(nodes), env.state_dtype), np.zeros(len(nodes))
+        ended = np.zeros(len(nodes), np.bool_)
+        for start in range(0, len(nodes), BLOCK):
+            part = slice(start, start + BLOCK)
+            actions, seeds = self.steps.arguments(nodes[part])
+            out = env.step_batch(actions, states[part], self.origin.dt, seeds=seeds, blocking=True)
+            new_states[part], rewards[part] = out.new_states, out.rewards
+            ended[part] = out.terminated | out.truncated
+        return new_states, rewards, ended
+
+
+def _spread(cells: NDArray[np.int64], num: int) -> NDArray[np.int64]:
+    """Return at most some of the cells, evenly spread."""
+    return cells[np.linspace(0, len(cells) - 1, min(num, len(cells))).astype(np.int64)]
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     array = array.view()
     array.flags.writeable = False
     return array
+
+
+# -- The file and its directory ------------------------------------------------------------------------------
+
+_FORMAT, _VERSION = "planvec archive", 2
+_FILE_OF_VERSION_1 = "archive.json"
+_FIELDS: dict[str, type] = {
+    **dict.fromkeys(("identity", "fingerprint", "action_space"), str),
+    **dict.fromkeys(("seed", "dt", "num_env_steps"), int),
+    **{"is_stochastic": bool, "settings": dict, "generator": dict},
+}
+
+
+def holds_archive(path: Path) -> bool:
+    """Return whether a directory holds an archive, of this version or of another one."""
+    return (path / ARCHIVE_FILE).exists() or (path / _FILE_OF_VERSION_1).exists()
+
+
+def _read_archive(path: Path, *names: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the manifest and the arrays of the archive in a directory, or only the arrays of some names."""
+    if not holds_archive(path):
+        raise InvalidBatchError(f"path: expected a directory that Archive.save wrote, got {path}")
+    if (path / _FILE_OF_VERSION_1).exists():
+        raise _of_version(path, 1)
+    with damage_named(_damaged(path)):
+        arrays = read_arrays(path / ARCHIVE_FILE, *names)
+        manifest = json.loads(str(arrays["manifest"]))
+        if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+            raise ValueError("no archive")
+        if manifest.get("version") != _VERSION:
+            raise _of_version(path, manifest.get("version"))
+        wrong = [name for name, kind in _FIELDS.items() if type(manifest.get(name)) is not kind]
+        wrong += [name for name, one in manifest.items() if type(one) is int and not 0 <= one < 2**64]
+        if wrong or not all(isinstance(text, str) for text in manifest["settings"].values()):
+            raise ValueError(", ".join(wrong or ["settings"]))
+    return manifest, arrays
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest of the archive in a directory, after a check."""
+    return _read_archive(path, "manifest")[0]
+
+
+def _damaged(path: Path) -> str:
+    """Return the message for a file that cannot be an archive of the environment."""
+    return f"path: expected an archive of this environment, got {path}, which is damaged or of another kind"
+
+
+def _of_version(path: Path, version: Any) -> InvalidBatchError:
+    return InvalidBatchError(
+        f"path: expected an archive of version {_VERSION}, got {path} of version {version!r}, which another "
+        "planvec wrote; use that, or another directory"
+    )
+
+
+# locked directory, and the process and the thread that hold it, which may lock it again
+_held: set[tuple[Path, int, int]] = set()
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Make a directory, and keep other processes and threads from writing an archive there."""
+    if path.exists() and not path.is_dir():
+        raise InvalidBatchError(f"path: expected a directory, got the file {path}")
+    is_new = not path.exists()
+    path.mkdir(parents=True, exist_ok=True)
+    own = path.resolve(), os.getpid(), threading.get_ident()
+    if own in _held:
+        yield
+        return
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            # The system unlocks it if this process dies.
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InvalidBatchError(
+                f"path: expected a directory to which nobody else writes, got {path}, where another "
+                "exploration is in progress"
+            ) from error
+        _held.add(own)
+        yield
+    finally:
+        _held.discard(own)
+        os.close(directory)
+        if is_new:
+            with contextlib.suppress(OSError):  # it holds something
+                path.rmdir()

@@ -5,22 +5,22 @@ Letters: N cells.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
-from planvec.exploring.archive import Archive
+from planvec.exploring.archive import Archive, Origin, holds_archive, locked, read_manifest
 from planvec.exploring.cells import CellFunction, cells_for, keys_of
-from planvec.exploring.contents import Arrival, Contents, Origin
-from planvec.exploring.files import HEADER, locked, read_header
+from planvec.exploring.tables import Arrival
 from planvec.planners import Plan, Planner, check_stepper
 from planvec.rows import (
     BatchStepper,
@@ -40,45 +40,6 @@ from planvec.rows import (
     uniform_actions,
 )
 
-# -- The limits of an exploration ----------------------------------------------------------------------------
-
-ArchiveCallback = Callable[[Archive], bool | None]  # called after each round; True ends the exploration
-
-
-class Limits(NamedTuple):
-    """When an exploration ends, and how often it is saved; `Explorer.run` describes the fields."""
-
-    max_env_steps: int | None
-    max_rounds: int | None
-    max_seconds: float | None
-    save_seconds: float
-    callback: ArchiveCallback | None
-
-    def check(self) -> None:
-        """Check the fields."""
-        for name, check in (
-            ("max_env_steps", check_integer),
-            ("max_rounds", check_integer),
-            ("max_seconds", check_number),
-        ):
-            if getattr(self, name) is not None:
-                check(name, getattr(self, name), 0)
-        check_number("save_seconds", self.save_seconds, 0)
-        if self.callback is not None and not callable(self.callback):
-            raise InvalidBatchError(f"callback: expected a function or None, got {self.callback!r}")
-        limits = (self.max_env_steps, self.max_rounds, self.max_seconds, self.callback)
-        if all(limit is None for limit in limits):
-            raise InvalidBatchError("max_env_steps: expected a limit: max_env_steps, max_rounds, max_seconds")
-
-    def are_reached(self, archive: Archive, started: float) -> bool:
-        """Return whether one is."""
-        return (
-            (self.max_env_steps is not None and archive.num_env_steps >= self.max_env_steps)
-            or (self.max_rounds is not None and len(archive.history) >= self.max_rounds)
-            or (self.max_seconds is not None and time.perf_counter() - started >= self.max_seconds)
-        )
-
-
 # -- Half of the explorers: where they are, and the steps that they have taken since the last cell.
 #
 # Letters: B explorers, K some of them.
@@ -87,26 +48,19 @@ class Limits(NamedTuple):
 class Walkers:
     """Explores from cells of an archive, and adds what it reaches."""
 
-    # `choose`: `choose(num)` returns as many cells to explore from, `[num]`.
+    # `choose`: `choose(num)` returns as many cells to explore from, `[num]`. `cells`: the function of cells.
 
     def __init__(
         self,
+        explorer: Explorer,
         env: BatchStepper,
-        archive: Contents,
+        archive: Archive,
         choose: Callable[[int], NDArray[np.int64]],
-        num_rows: int,
-        *,
         cells: CellFunction,
-        repeat: float,
-        planner: Planner | None,
-        ends_on_life_loss: bool,
-        lives_for: LivesUse | None,
-        on_error: Any,
+        num_rows: int,
     ) -> None:
-        self._env, self._archive, self._choose = env, archive, choose
-        self._cells, self._repeat, self._planner = cells, repeat, planner
-        self._ends_on_life_loss, self._lives_for = ends_on_life_loss, lives_for
-        self._on_error = on_error
+        self._explorer, self._env, self._archive = explorer, env, archive
+        self._choose, self._cells = choose, cells
         self._states = np.empty(num_rows, env.state_dtype)
         self._nodes = np.zeros(num_rows, np.int64)
         self._scores = np.zeros(num_rows)
@@ -129,9 +83,10 @@ class Walkers:
         self._is_first[rows] = True
         for row in rows.tolist():
             self._since[row], self._planned[row] = [], []
-        if self._planner is not None:
+        planner = self._explorer.planner
+        if planner is not None:
             seeds = archive.generator.integers(2**63, size=len(rows))
-            for row, plan in zip(rows.tolist(), self._plans(self._planner, rows, seeds), strict=True):
+            for row, plan in zip(rows.tolist(), self._plans(planner, rows, seeds), strict=True):
                 if plan is not None:
                     self._planned[row] = _sequence(plan, archive.origin.dt)[::-1]
                     archive.num_env_steps += plan.num_env_steps
@@ -142,7 +97,7 @@ class Walkers:
         try:
             return [*planner.plan_batch(self._env, self._states[rows], seeds=seeds, infos=infos)]
         except EnvError:
-            if self._on_error == "raise":
+            if self._explorer.on_error == "raise":
                 raise
         if len(rows) == 1:
             return [None]
@@ -151,16 +106,12 @@ class Walkers:
             for index in range(len(rows))
         ]
 
-    def begin_all(self) -> None:
-        """Let all explorers begin at other cells."""
-        self.begin(np.arange(len(self._states)))
-
     def send(self) -> Promise[Transitions]:
         """Request the next step of all explorers."""
         generator, num_rows = self._archive.generator, len(self._states)
         space = self._env.action_space
         drawn = uniform_actions(space, generator, num_rows)
-        repeats = (generator.random(num_rows) < self._repeat) & ~self._is_first
+        repeats = (generator.random(num_rows) < self._explorer.repeat) & ~self._is_first
         masks = action_masks(space, self._states)
         if masks is not None:
             drawn = draw_legal(space, masks, generator.random(drawn.shape))
@@ -179,7 +130,7 @@ class Walkers:
             self._states,
             self._archive.origin.dt,
             seeds=self._seeds,
-            on_error=self._on_error,
+            on_error=self._explorer.on_error,
             blocking=False,
         )
 
@@ -209,12 +160,13 @@ class Walkers:
 
     def _lost_lives(self, out: Transitions, failed: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which explorers have lost a life and stop for it."""
-        if self._lives_for is None:
+        lives_for = self._explorer._lives_for
+        if lives_for is None:
             return np.zeros(len(failed), np.bool_)
-        lives = stacked_lives(out.infos, ~failed, self._lives_for)
+        lives = stacked_lives(out.infos, ~failed, lives_for)
         lost: NDArray[np.bool_] = lives < self._lives
         self._lives = lives
-        return lost & self._ends_on_life_loss
+        return lost & self._explorer.end_on_life_loss
 
     def _arrive(self, row: int, key: NDArray[Any], ended: bool) -> None:
         """Add the state of an explorer to the archive if it is the best of its cell."""
@@ -242,6 +194,7 @@ def _sequence(plan: Plan, dt: int) -> list[Any]:
     ]
 
 
+ArchiveCallback = Callable[[Archive], bool | None]  # called after each round; True ends the exploration
 # `weights(archive) -> [N]`: with which weight exploration begins at each cell
 WeightFunction = Callable[[Archive], NDArray[np.floating[Any]]]
 
@@ -326,7 +279,8 @@ class Explorer:
             max_rounds: Rounds, those of the archive at `path` included.
             max_seconds: Seconds of this call.
             path: A directory.
-            save_seconds: Seconds after which the archive is saved again at the end of a round.
+            save_seconds: Seconds after which the archive is saved again at the end of a round; a large one is
+                saved less often, so that this takes a tenth of the time at most. 0: after each round.
             callback: `callback(archive)` after each round; True ends the exploration.
 
         Raises:
@@ -347,33 +301,43 @@ class Explorer:
                 "Explorer: expected an environment with one player, got a game of two; it would explore as "
                 "if both played together. planvec.MCTS plans against the other"
             )
-        limits = Limits(max_env_steps, max_rounds, max_seconds, save_seconds, callback)
-        limits.check()
+        limits = {"max_env_steps": max_env_steps, "max_rounds": max_rounds, "max_seconds": max_seconds}
+        for name, limit in limits.items():
+            if limit is not None:
+                (check_number if name == "max_seconds" else check_integer)(name, limit, 0)
+        check_number("save_seconds", save_seconds, 0)
+        if callback is not None and not callable(callback):
+            raise InvalidBatchError(f"callback: expected a function or None, got {callback!r}")
+        if callback is None and all(limit is None for limit in limits.values()):
+            raise InvalidBatchError("max_env_steps: expected a limit: max_env_steps, max_rounds, max_seconds")
         seed = None if seed is None else check_seed(seed)
-        if path is None:
-            return self._run(env, seed, limits, None)
-        with locked(Path(path)):
-            return self._run(env, seed, limits, Path(path))
-
-    def _run(self, env: BatchStepper, seed: int | None, limits: Limits, path: Path | None) -> Archive:
-        """Explore until a limit is reached; the arguments are those of `run`."""
-        started = saved = time.perf_counter()
-        cells = cells_for(env.observation_space, self.cells)
-        archive = self._resumed(env, path, seed, cells)
-        if archive is None:
-            archive = self._new_archive(env, seed, cells)
+        path = None if path is None else Path(path)
+        with contextlib.nullcontext() if path is None else locked(path):
+            started = saved = time.perf_counter()
+            pause = save_seconds
+            cells = cells_for(env.observation_space, self.cells)
+            archive = self._resumed(env, path, seed, cells)
+            if archive is None:
+                archive = self._new_archive(env, seed, cells)
+                if path is not None:
+                    archive.save(path)  # now, since a path that cannot be written would cost all that follows
+            while (
+                (max_env_steps is None or archive.num_env_steps < max_env_steps)
+                and (max_rounds is None or len(archive.history) < max_rounds)
+                and (max_seconds is None or time.perf_counter() - started < max_seconds)
+            ):
+                self._explore(env, archive, cells)
+                if path is not None and time.perf_counter() - saved >= pause:
+                    begun = time.perf_counter()
+                    archive.save(path)
+                    saved = time.perf_counter()
+                    # a large archive is saved less often; 0: after each round, whatever that costs
+                    pause = save_seconds and max(save_seconds, 9 * (saved - begun))
+                if callback is not None and callback(archive):
+                    break
             if path is not None:
-                archive.save(path)  # now, since a path that cannot be written would cost all that follows
-        while not limits.are_reached(archive, started):
-            self._explore(env, archive, cells)
-            if path is not None and time.perf_counter() - saved >= limits.save_seconds:
                 archive.save(path)
-                saved = time.perf_counter()
-            if limits.callback is not None and limits.callback(archive):
-                break
-        if path is not None:
-            archive.save(path)
-        return archive
+            return archive
 
     @property
     def settings(self) -> dict[str, str]:
@@ -409,11 +373,11 @@ class Explorer:
 
     def _resumed(self, env: Any, path: Path | None, seed: int | None, cells: CellFunction) -> Archive | None:
         """Return the archive in a directory, after a check that it is one of this exploration; None: none."""
-        if path is None or not (path / HEADER).exists():
+        if path is None or not holds_archive(path):
             return None
-        header = read_header(path)
-        own = {**self.settings, "seed": str(header["seed"] if seed is None else seed)}
-        for name, value in {**header["settings"], "seed": str(header["seed"])}.items():
+        manifest = read_manifest(path)
+        own = {**self.settings, "seed": str(manifest["seed"] if seed is None else seed)}
+        for name, value in {**manifest["settings"], "seed": str(manifest["seed"])}.items():
             if own.get(name) != value:
                 raise InvalidBatchError(
                     f"{name}: expected {value}, with which the exploration in {path} was begun, got "
@@ -432,16 +396,8 @@ class Explorer:
 
         halves = []
         for part in np.array_split(np.arange(self.num_explorers), min(2, self.num_explorers)):
-            walkers = Walkers(
-                *(env, archive, choose, len(part)),
-                cells=cells,
-                repeat=self.repeat,
-                planner=self.planner,
-                ends_on_life_loss=self.end_on_life_loss,
-                lives_for=self._lives_for,
-                on_error=self.on_error,
-            )
-            walkers.begin_all()
+            walkers = Walkers(self, env, archive, choose, cells, len(part))
+            walkers.begin(np.arange(len(part)))
             halves.append((walkers, walkers.send()))
         for step in range(self.num_steps):
             for number, (walkers, promise) in enumerate(halves):

@@ -4,9 +4,7 @@ Every function draws into `ax` and returns the axes; without `ax` it makes a new
 can tell the colours apart. Lines and text follow the style in use, for instance `dark_background`.
 
     planning         what a planner has looked at: a tree, visits, sequences, a swarm, frames
-    episode          one episode: return, values, actions; returns of several
-    exploration      how an archive grows
-    throughput       what `planvec.checking.measure_throughput` measured
+    results          episodes, returns, explorations, and what `planvec.checking.measure_throughput` measured
 """
 
 from __future__ import annotations
@@ -18,8 +16,6 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f"planvec.plots needs matplotlib: {install_command('plot')}") from error
 
-from planvec.plots.episode import plot_episode, plot_returns
-from planvec.plots.exploration import plot_exploration
 from planvec.plots.planning import (
     SwarmPicture,
     TreePicture,
@@ -32,8 +28,8 @@ from planvec.plots.planning import (
     swarm_picture,
     tree_picture,
 )
+from planvec.plots.results import plot_episode, plot_exploration, plot_returns, plot_throughput
 from planvec.plots.style import COLORS
-from planvec.plots.throughput import plot_throughput
 
 __all__ = [
     "COLORS",

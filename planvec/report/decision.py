@@ -1,15 +1,19 @@
-"""What a report shows of one decision. Letters: A actions, N points, E lines."""
+"""What a report shows of each decision, kept while a run is played. Letters: A actions, N points, E lines."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from planvec.planners import Distribution, Plan, Tree, ViewedTree, Walkers, equal_actions
+from planvec.errors import InvalidBatchError
+from planvec.planners import Distribution, EpisodeStep, Plan, Tree, ViewedTree, Walkers, equal_actions
 from planvec.plots import swarm_picture, tree_picture
+from planvec.runs import RunObserver
 
 _MAX_NODES = 80  # nodes of a tree that are drawn: hundreds of decisions have to fit into one file
 _MAX_MOVES = 240
@@ -19,46 +23,26 @@ _MAX_ACTIONS = 24
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision, as numbers and text that go into a page.
+    """One decision, as numbers and text that go into a page."""
 
-    Attributes:
-        action: The action that was taken, as text.
-        value: Its value.
-        num_simulations: Simulations of the decision.
-        num_env_steps: Environment steps of the decision.
-        seconds: Their time.
-        actions: A names of the actions that were compared, and of the one that is taken.
-        places: A positions of the actions: their numbers, where an action is one number in a Box.
-        chosen: Index of the one that is taken.
-        visits: A visit counts.
-        returns: A mean returns; None where there is none.
-        kind: What is drawn: "tree", "swarm", "sequences" or "".
-        x, y: N positions of points.
-        sizes: N sizes of points, pixels.
-        values: N numbers that colour the points.
-        labels: N texts that are shown when the mouse is over a point.
-        lines: E lines, each `[[x, ...], [y, ...]]`.
-        is_best: E flags: whether a line belongs to the best actions.
-    """
-
-    action: str
-    value: float | None
-    num_simulations: int
-    num_env_steps: int
-    seconds: float
-    actions: list[str]
-    places: list[float]
-    chosen: int
-    visits: list[int]
-    returns: list[float | None]
-    kind: str
-    x: list[float]
-    y: list[float]
-    sizes: list[float]
-    values: list[float | None]
-    labels: list[str]
-    lines: list[list[list[float]]]
-    is_best: list[bool]
+    action: str  # the action that was taken, as text
+    value: float | None  # its value
+    num_simulations: int  # simulations of the decision
+    num_env_steps: int  # environment steps of the decision
+    seconds: float  # their time
+    actions: list[str]  # A names of the actions that were compared, and of the one that is taken
+    places: list[float]  # A positions of the actions: their numbers, where an action is one number in a Box
+    chosen: int  # index of the one that is taken
+    visits: list[int]  # A visit counts
+    returns: list[float | None]  # A mean returns; None where there is none
+    kind: str  # what is drawn: "tree", "swarm", "sequences" or ""
+    x: list[float]  # N positions of points
+    y: list[float]  # N positions of points
+    sizes: list[float]  # N sizes of points, pixels
+    values: list[float | None]  # N numbers that colour the points
+    labels: list[str]  # N texts that are shown when the mouse is over a point
+    lines: list[list[list[float]]]  # E lines, each `[[x, ...], [y, ...]]`
+    is_best: list[bool]  # E flags: whether a line belongs to the best actions
 
     def to_json(self) -> str:
         """Return the decision as one line of JSON."""
@@ -206,3 +190,48 @@ def _number(value: float) -> float | None:
 def _floats(array: Any) -> list[float]:
     """Return numbers with few digits, which take less room in a file."""
     return [float(f"{value:.5g}") if np.isfinite(value) else 0.0 for value in np.asarray(array, np.float64)]
+
+
+# -- Keeps decisions while a run is played -------------------------------------------------------------------
+
+_KEPT = "report_decisions"
+
+
+class ReportRecorder(RunObserver):
+    """Keeps the decisions of the current episode.
+
+    Attributes:
+        decisions: One per step.
+    """
+
+    def __init__(self) -> None:
+        self.decisions: list[Decision] = []
+
+    def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
+        """Take the decisions before the interrupt."""
+        if _KEPT in kept:
+            lines = kept[_KEPT].tobytes().decode().splitlines()
+            self.decisions = [Decision.from_json(line) for line in lines]
+
+    def begin_episode(self, episode: int, seed: int, num_steps: int, total_return: float) -> None:
+        """Forget the decisions of the last episode.
+
+        Raises:
+            InvalidBatchError: The run was begun without a report, and the first decisions were not kept.
+        """
+        if not num_steps:
+            self.decisions = []
+        if len(self.decisions) != num_steps:
+            raise InvalidBatchError(
+                f"report: expected a run that was begun with a report, got one whose first {num_steps} "
+                "decisions were not kept; go on without it, or begin again"
+            )
+
+    def step(self, step: EpisodeStep) -> None:
+        """Keep a decision."""
+        self.decisions.append(decision_of(step.plan))
+
+    def kept(self) -> dict[str, NDArray[Any]]:
+        """Return the decisions as lines of JSON."""
+        text = "\n".join(decision.to_json() for decision in self.decisions)
+        return {_KEPT: np.frombuffer(text.encode(), np.uint8)}

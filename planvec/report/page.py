@@ -70,6 +70,7 @@ def write_report(
         raise InvalidBatchError(
             f"decisions: expected one per step ({episode.num_steps}), got {len(decisions)}"
         )
+    from bokeh import models
     from bokeh.embed import components
     from bokeh.resources import Resources
 
@@ -79,13 +80,23 @@ def write_report(
         "returns": np.cumsum(episode.rewards).tolist(),
         "frames": [_as_png(frame) for frame in frames or ()],
     }
-    script, divs = components(_models(episode, decisions))
+    slider = models.Slider(start=0, end=max(1, episode.num_steps), value=0, step=1, title="step", name="step")
+    slider.bar_color = _BLUE
+    slider.js_on_change("value", models.CustomJS(code="window.planvecShow(cb_obj.value)"))
+    slider.sizing_mode = "stretch_width"
+    # The script of the page fills the plots by the names of their sources.
+    plots = {"timeline": _timeline(episode), "actions": _actions(), "search": _search(decisions)}
+    script, divs = components({"slider": slider, **plots})
     resources = Resources(mode="inline", log_level="warn", components=["bokeh", "bokeh-widgets"])
+    simulations = sum(decision.num_simulations for decision in decisions)
     folder = files("planvec.report")
     template = (folder / "page.html").read_text()
     parts = {
         "title": html.escape(title),
-        "subtitle": html.escape(_subtitle(episode, decisions)),
+        "subtitle": html.escape(
+            f"return {episode.total_return:.4g} after {episode.num_steps} steps, {episode.outcome}, "
+            f"seed {episode.seed}, {simulations:,} simulations"
+        ),
         "resources": resources.render(),
         "style": (folder / "page.css").read_text(),
         "glue": (folder / "page.js").read_text(),
@@ -95,30 +106,6 @@ def write_report(
     }
     # In one pass: the parts may contain what looks like the name of another one.
     path.write_text(re.sub(r"\{\{ (\w+) \}\}", lambda match: parts[match[1]], template))
-
-
-def _subtitle(episode: Episode, decisions: Sequence[Decision]) -> str:
-    simulations = sum(decision.num_simulations for decision in decisions)
-    return (
-        f"return {episode.total_return:.4g} after {episode.num_steps} steps, {episode.outcome}, "
-        f"seed {episode.seed}, {simulations:,} simulations"
-    )
-
-
-def _models(episode: Episode, decisions: Sequence[Decision]) -> dict[str, Any]:
-    """Return the slider and the plots. The script of the page fills them by the names of their sources."""
-    from bokeh import models
-
-    slider = models.Slider(start=0, end=max(1, episode.num_steps), value=0, step=1, title="step", name="step")
-    slider.bar_color = _BLUE
-    slider.js_on_change("value", models.CustomJS(code="window.planvecShow(cb_obj.value)"))
-    slider.sizing_mode = "stretch_width"
-    return {
-        "slider": slider,
-        "timeline": _timeline(episode),
-        "actions": _actions(decisions),
-        "search": _search(decisions),
-    }
 
 
 def _figure(**options: Any) -> Any:
@@ -156,7 +143,7 @@ def _timeline(episode: Episode) -> Any:
     return plot
 
 
-def _actions(decisions: Sequence[Decision]) -> Any:
+def _actions() -> Any:
     """Return the bars of the visits of each action."""
     from bokeh import models
 

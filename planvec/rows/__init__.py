@@ -18,7 +18,15 @@ from planvec.rows.checks import (
     check_step,
     one_action,
 )
-from planvec.rows.files import DAMAGED, is_installed, read_arrays, replacing, write_arrays
+from planvec.rows.files import (
+    DAMAGED,
+    damage_named,
+    is_installed,
+    read_arrays,
+    remove_unfinished,
+    replacing,
+    write_arrays,
+)
 from planvec.rows.infos import (
     Column,
     Columns,
@@ -157,6 +165,7 @@ __all__ = [
     "clear_row",
     "copy_rows",
     "copy_tree",
+    "damage_named",
     "decode_columns",
     "draw_legal",
     "empty_rows",
@@ -180,6 +189,7 @@ __all__ = [
     "raw",
     "read_arrays",
     "read_lives",
+    "remove_unfinished",
     "replacing",
     "resolve",
     "row_values",

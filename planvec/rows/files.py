@@ -9,40 +9,54 @@ import secrets
 import site
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-# what NumPy, the zip file and checks of the content raise on files of another form
+from planvec.errors import InvalidBatchError
+
+# what NumPy, the zip file, JSON and checks of the content raise on files of another form
 DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, TypeError),
     *(IndexError, NotImplementedError, MemoryError, OverflowError),
 )
 
 
-def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a NumPy archive by name. No pickle in it is read."""
+@contextlib.contextmanager
+def damage_named(message: str) -> Iterator[None]:
+    """Raise `InvalidBatchError` with a message, and the cause, where a file has another form."""
+    try:
+        yield
+    except InvalidBatchError:  # which says more
+        raise
+    except (*DAMAGED, AttributeError, RecursionError) as error:
+        raise InvalidBatchError(f"{message} ({type(error).__name__}: {error})") from error
+
+
+def read_arrays(path: str | Path, *names: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a NumPy archive, or those of some names. No pickle in it is read."""
     with open(path, "rb") as file:
         if file.read(4) != b"PK\3\4":  # else NumPy might take it for a pickle, and advise to read that
             raise ValueError(f"expected a NumPy archive, got {path}")
         file.seek(0)
         try:
             with np.load(file, allow_pickle=False) as archive:
-                return dict(archive)
+                return {name: archive[name] for name in names or archive}
         except OSError as error:  # damage, such as a place beyond the end or another compression
             raise ValueError(f"expected a NumPy archive, got {path} ({error})") from error
 
 
-def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_arrays(path: Path, arrays: Iterable[tuple[str, NDArray[Any]]]) -> None:
     """Write a NumPy archive, compressed fast (`numpy.savez_compressed` takes several times as long)."""
+    # One array after the other, so that not all have to be made before the first one is written.
     with (
         replacing(path, is_durable=True) as temporary,
         zipfile.ZipFile(temporary, "x", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
     ):
-        for name, array in arrays.items():
+        for name, array in arrays:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
@@ -62,6 +76,12 @@ def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what `replacing` has left of a file, whose name may be a pattern, where a process was killed."""
+    for temporary in path.parent.glob(f".{path.stem}-{'[0-9a-f]' * 8}{path.suffix}"):
+        temporary.unlink(missing_ok=True)
 
 
 def _flush(path: Path) -> None:

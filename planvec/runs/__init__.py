@@ -16,7 +16,6 @@ from planvec.runs.play import (
     read_settings,
     read_trajectory,
     replay,
-    with_tuples,
 )
 
 __all__ = [
@@ -30,5 +29,4 @@ __all__ = [
     "read_settings",
     "read_trajectory",
     "replay",
-    "with_tuples",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,9 @@ class StepLog(RunObserver):
         self._episode = episode
         if self._file is None:
             self._file = self._path.open("a", newline="")
+            self._writer = csv.writer(self._file, lineterminator="\n")
             if not self._file.tell():
-                self._write(_COLUMNS)
+                self._writer.writerow(_COLUMNS)
 
     def step(self, step: EpisodeStep) -> None:
         """Write one line."""
@@ -56,12 +57,9 @@ class StepLog(RunObserver):
             *(self._episode, step.num_steps, action, float(step.transition.rewards[0]), step.total_return),
             *(plan.value, plan.num_simulations, plan.num_env_steps, round(plan.elapsed, 6), round(rate, 1)),
         )
-        self._write(row)
+        self._writer.writerow(row)
         self._file.flush()
         self._num_lines += 1
-
-    def _write(self, row: Sequence[Any]) -> None:
-        csv.writer(self._file, lineterminator="\n").writerow(row)
 
     def kept(self) -> dict[str, NDArray[Any]]:
         """Return the number of lines."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from planvec.codecs import describe_difference
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.planners import (
     Episode,
@@ -32,7 +33,14 @@ from planvec.planners import (
     save_trajectory,
     trajectory_arrays,
 )
-from planvec.rows import DAMAGED, arrays_of_states, read_arrays, replacing, states_of_arrays
+from planvec.rows import (
+    arrays_of_states,
+    damage_named,
+    read_arrays,
+    remove_unfinished,
+    replacing,
+    states_of_arrays,
+)
 
 # -- The checkpoint of a run: what it takes to go on after it was killed at any moment.
 #
@@ -76,7 +84,7 @@ class Checkpoint:
     @classmethod
     def read(cls, path: Path, env: Any) -> Checkpoint:
         """Read a checkpoint."""
-        try:
+        with damage_named(f"{path}: expected the checkpoint of a run, got a file that is damaged"):
             arrays = read_arrays(path)
             checkpoint = cls(
                 int(arrays["episode"]),
@@ -86,11 +94,6 @@ class Checkpoint:
                 plan_of_arrays(_part(arrays, _PLAN), env.action_space) if f"{_PLAN}value" in arrays else None,
                 _part(arrays, _KEPT),
             )
-        except DAMAGED as error:
-            raise InvalidBatchError(
-                f"{path}: expected the checkpoint of a run, got a file that is damaged "
-                f"({type(error).__name__}: {error})"
-            ) from error
         if checkpoint.plan is not None:
             check_plan_states(checkpoint.plan, env)
         return checkpoint
@@ -169,12 +172,9 @@ class RunConfig:
     @classmethod
     def read(cls, path: Path) -> RunConfig:
         """Read the settings of a run."""
-        parts: dict[str, Any] = {
-            name: with_tuples(value) if isinstance(value, dict) else value
-            for name, value in read_settings(path).items()
-        }
+        settings = read_settings(path)
         try:
-            return cls(**parts)
+            return cls(**settings)
         except TypeError as error:
             raise InvalidBatchError(f"{path}: expected the settings of a run, got others: {error}") from error
         except InvalidBatchError as error:
@@ -195,12 +195,10 @@ def read_settings(path: Path) -> dict[str, Any]:
     )
     if unknown:
         raise InvalidBatchError(f"{path}: expected some of {', '.join(known)}, got {', '.join(unknown)}")
+    for value in settings.values():
+        if isinstance(value, dict):  # tuples, which JSON and TOML do not have
+            value.update({name: tuple(one) for name, one in value.items() if isinstance(one, list)})
     return dict(settings)
-
-
-def with_tuples(options: dict[str, Any]) -> dict[str, Any]:
-    """Return options with tuples for lists: JSON and TOML have no tuples."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
 
 
 # -- The files of a run, and how they are written: a file is replaced when the new one is complete.
@@ -244,18 +242,12 @@ class RunFiles:
     def check_writable(self) -> None:
         """Make the directory, and write a file there, before anything is played."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        for path in self._unfinished():
-            path.unlink(missing_ok=True)
-        with replacing(self.directory / ".planvec") as path:
+        tried, trajectories = self.directory / ".planvec", self.directory / "trajectory*.npz"
+        for path in (self.config, self.steps, self.summary, self.checkpoint, trajectories, tried):
+            remove_unfinished(path)
+        with replacing(tried) as path:
             path.touch()
-        (self.directory / ".planvec").unlink()
-
-    def _unfinished(self) -> list[Path]:
-        """Return what was being written when a process was killed."""
-        own = [self.config, self.steps, self.summary, self.checkpoint, self.directory / ".planvec"]
-        names = {f".{path.stem}-{'[0-9a-f]' * 8}{path.suffix}" for path in own}
-        names |= {f".trajectory*-{'[0-9a-f]' * 8}.npz", ".planvec"}
-        return [path for name in names for path in self.directory.glob(name)]
+        tried.unlink()
 
     def clear(self) -> None:
         """Remove the files of an earlier run, which would be mixed up with those of a new one."""
@@ -276,14 +268,7 @@ class RunObserver:
         """Called before the planner compiles what it has to compile."""
 
     def begin_episode(self, episode: int, seed: int, num_steps: int, total_return: float) -> None:
-        """Called before an episode, or before it goes on.
-
-        Args:
-            episode: Index of the episode, from 0.
-            seed: Its seed.
-            num_steps: Steps before the run was interrupted; 0 for a new episode.
-            total_return: Sum of their rewards.
-        """
+        """Called before an episode of an index and a seed, or before it goes on after some steps."""
 
     def search(self, num_simulations: int, num_env_steps: int) -> None:
         """Called after each batch of a decision."""
@@ -299,11 +284,7 @@ class RunObserver:
         return {}
 
     def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
-        """Go on after an interrupt.
-
-        Args:
-            kept: What `kept` returned at the step from which the run goes on; empty if it was not there then.
-        """
+        """Go on from a step at which `kept` returned this; empty if the observer was not there then."""
 
     def close(self) -> None:
         """Called at the end of the run, also after an error."""
@@ -350,21 +331,19 @@ def play_run(
     files.checkpoint.unlink(missing_ok=True)
 
 
+@dataclass
 class _Player:
     """Plays one episode, and writes checkpoints."""
 
-    def __init__(
-        self,
-        env: Any,
-        planner: Planner,
-        config: RunConfig,
-        files: RunFiles,
-        observers: Sequence[RunObserver],
-        episode: int,
-    ) -> None:
-        self._env, self._planner, self._config = env, planner, config
-        self._files, self._observers, self._episode = files, observers, episode
-        self.recorder = EpisodeRecorder(env.action_space, env.observation_space)  # records the steps
+    _env: Any
+    _planner: Planner
+    _config: RunConfig
+    _files: RunFiles
+    _observers: Sequence[RunObserver]
+    _episode: int
+
+    def __post_init__(self) -> None:
+        self.recorder = EpisodeRecorder(self._env.action_space, self._env.observation_space)
         self._numbers: list[tuple[float, float, float]] = []
         self._last: EpisodeStep | None = None
         self._written_steps = 0
@@ -439,22 +418,17 @@ class Replay(NamedTuple):
     """A trajectory that was played again."""
 
     episode: Episode  # the episode as it was played now
-    # what differs from the file, such as "rewards at step 3: expected 1.0, got 0.5"; at most one line for
-    # each array
+    # what differs from the file, such as "expected rewards[3] 1.0, got 0.5"; at most one line for each array
     differences: list[str]
 
 
 def read_trajectory(path: Path) -> dict[str, NDArray[Any]]:
     """Read the arrays of a trajectory."""
-    try:
+    expected = "expected a trajectory that planvec wrote, got another file or a damaged one"
+    with damage_named(f"{path}: {expected}"):
         arrays = read_arrays(path)
         if not {"seed", "rewards", "terminated", "truncated"} <= set(arrays):
             raise ValueError(f"it holds {', '.join(arrays) or 'nothing'}")
-    except DAMAGED as error:
-        raise InvalidBatchError(
-            f"{path}: expected a trajectory that planvec wrote, got another file or a damaged one "
-            f"({type(error).__name__}: {error})"
-        ) from error
     return arrays
 
 
@@ -471,36 +445,13 @@ def replay(env: Any, arrays: Mapping[str, NDArray[Any]]) -> Replay:
     replay_steps(env, recorder, int(arrays["seed"]), actions, numbers)
     episode = recorder.episode()
     played = trajectory_arrays(episode, env.action_space, env.observation_space)
-    return Replay(episode, _differences(arrays, played))
-
-
-def _differences(arrays: Mapping[str, NDArray[Any]], played: Mapping[str, NDArray[Any]]) -> list[str]:
-    """Return one line for each array that differs in any bit."""
-    lines = []
+    differences = []
     for name, expected in arrays.items():
-        if name not in played:
-            lines.append(f"{name}: expected by the file, and not there now")
-            continue
-        got = played[name]
-        if expected.dtype == got.dtype and expected.shape == got.shape:
-            if expected.tobytes() == got.tobytes():
-                continue
-            if expected.ndim and expected.size:
-                pairs = zip(expected, got, strict=True)
-                row = next(row for row, (one, other) in enumerate(pairs) if one.tobytes() != other.tobytes())
-                lines.append(
-                    f"{name} at step {row}: expected {_short(expected[row])}, got {_short(got[row])}"
-                )
-            else:
-                lines.append(f"{name}: expected {_short(expected)}, got {_short(got)}")
-        else:
-            lines.append(
-                f"{name}: expected {expected.dtype} of shape {expected.shape}, got {got.dtype} of {got.shape}"
+        got = played.get(name)
+        if got is None:
+            differences.append(f"{name}: expected by the file, and not there now")
+        elif (expected.dtype, expected.shape, expected.tobytes()) != (got.dtype, got.shape, got.tobytes()):
+            differences.append(
+                describe_difference(name, expected, got) or f"expected {name} of the same bits, got others"
             )
-    return lines
-
-
-def _short(value: Any) -> str:
-    """Return a value in one line of a readable length."""
-    text = " ".join(str(value).split())
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return Replay(episode, differences)

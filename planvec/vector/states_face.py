@@ -57,7 +57,7 @@ def write_rows(path: str | Path, parts: Sequence[SavedRows], num_envs: int) -> N
         header["parts"].append(described)
         arrays |= arrays_of_states(f"states_{index}", part.states)
     text = np.array(json.dumps(header, default=_as_number))
-    write_arrays(Path(path), {"header": text, **arrays})
+    write_arrays(Path(path), {"header": text, **arrays}.items())
 
 
 def _as_number(value: Any) -> Any:

@@ -1,17 +1,21 @@
-"""Draws one episode, and the returns of several. Letters: T steps."""
+"""Draws what was reached and measured: episodes, returns, explorations, throughput.
+
+Letters: T steps, N cells.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
+from planvec.exploring import Archive
 from planvec.planners import Episode
 from planvec.plots.style import COLORS, faint, new_axes, text_color
 from planvec.rows import Rollouts
@@ -178,3 +182,126 @@ def _numbers(returns: Any) -> tuple[NDArray[np.float64], int]:
     if not len(finite):
         raise InvalidBatchError("returns: expected at least one finite number, got none")
     return finite, len(numbers) - len(finite)
+
+
+# -- Draws how archives grow ---------------------------------------------------------------------------------
+
+
+def plot_exploration(
+    archives: Archive | Mapping[str, Archive], *, groups: Any = None, group_name: str = "groups"
+) -> NDArray[Any]:
+    """Draw the number of cells and the best score over the environment steps of explorations.
+
+    Args:
+        archives: An archive, or several by name, to compare them.
+        groups: `groups(keys) -> [N]` integers, the group of each cell `[N, F]`, such as the room. Their
+            number is drawn, too.
+        group_name: What the groups are called.
+
+    Returns:
+        Two axes, three with groups: cells, groups, best score.
+
+    Raises:
+        InvalidBatchError: There is no archive, or `groups` returns something else.
+    """
+    named = {"": archives} if isinstance(archives, Archive) else archives
+    if (
+        not isinstance(named, Mapping)
+        or not named
+        or not all(isinstance(archive, Archive) for archive in named.values())
+    ):
+        raise InvalidBatchError(
+            f'archives: expected an Archive, or {{"name": archive, ...}}, got {archives!r}'
+        )
+    num_panels = 2 if groups is None else 3
+    _, axes = plt.subplots(num_panels, 1, figsize=(6.4, 2.0 * num_panels), sharex=True, layout="constrained")
+    for number, (name, archive) in enumerate(named.items()):
+        color = COLORS[number % len(COLORS)]
+        history = archive.history
+        firsts = np.sort(archive.first_visits)
+        _draw_count(axes[0], firsts, archive.num_env_steps, color, name)
+        if groups is not None:
+            _draw_count(axes[1], _first_of_groups(archive, groups), archive.num_env_steps, color, name)
+        scores = np.concatenate([[0.0], history[:, 2]])
+        if scores[-1] < 0:  # rewards are costs, and no episode had ended yet where the score is 0
+            scores[scores == 0] = np.nan
+        axes[-1].step(np.concatenate([[0.0], history[:, 0]]), scores, where="post", color=color, label=name)
+    labels = ["cells", "best score"] if groups is None else ["cells", group_name, "best score"]
+    for ax, label in zip(axes, labels, strict=True):
+        faint(ax)
+        ax.set_ylabel(label)
+        if ax.get_ylim()[0] > 0:
+            ax.set_ylim(bottom=0.0)
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        if label != "best score":
+            ax.yaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
+    axes[-1].set_xlabel("environment steps")
+    axes[-1].xaxis.set_major_formatter(EngFormatter())
+    if len(named) > 1:
+        axes[0].legend(frameon=False, fontsize=9)
+    drawn: NDArray[Any] = axes
+    return drawn
+
+
+def _draw_count(ax: Axes, firsts: NDArray[np.int64], num_env_steps: int, color: str, name: str) -> None:
+    """Draw how many were there, from the steps at which each was first."""
+    steps, counts = np.append(firsts, num_env_steps), np.append(np.arange(1, len(firsts) + 1), len(firsts))
+    ax.step(steps, counts, where="post", color=color, label=name)
+
+
+def _first_of_groups(archive: Archive, groups: Any) -> NDArray[np.int64]:
+    """Return the steps at which each group was first, in order."""
+    given = np.asarray(groups(archive.keys))
+    if given.shape != (archive.num_cells,):
+        raise InvalidBatchError(
+            f"groups: expected a function that returns [{archive.num_cells}], got shape {given.shape}"
+        )
+    firsts = [archive.first_visits[given == group].min() for group in np.unique(given)]
+    return np.sort(np.array(firsts, np.int64))
+
+
+# -- Draws environment steps per second against rows per call -----------------------------------------------
+
+# decades that an axis spans at least, and the first digits of its ticks
+_TICKS = ((2.0, (1.0,)), (1.0, (1.0, 2.0, 5.0)), (-1.0, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+_MARKERS = "osD^vP*"
+
+
+class Throughput(Protocol):
+    """The part of `planvec.checking.Throughput` that is drawn: C contenders, R numbers of rows."""
+
+    contenders: list[str]
+    rows: list[int]
+    steps_per_second: NDArray[Any]
+    spread: NDArray[Any]
+
+
+def plot_throughput(throughput: Throughput, *, ax: Axes | None = None) -> Axes:
+    """Draw what `planvec.checking.measure_throughput` measured.
+
+    Args:
+        throughput: The measurements.
+        ax: Where to draw; None makes a figure.
+
+    Returns:
+        The axes: a line per contender, and the range of its turns.
+    """
+    ax = new_axes(ax)
+    faint(ax)
+    for index, name in enumerate(throughput.contenders):
+        color, marker = COLORS[index % len(COLORS)], _MARKERS[index % len(_MARKERS)]
+        low, high = throughput.spread[index].T
+        ax.plot(throughput.rows, throughput.steps_per_second[index], color=color, marker=marker, label=name)
+        ax.fill_between(throughput.rows, low, high, color=color, alpha=0.2, linewidth=0)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xticks(throughput.rows, [f"{rows:,}" for rows in throughput.rows])
+    ax.minorticks_off()
+    low, high = ax.get_ylim()
+    dense = next(ticks for decades, ticks in _TICKS if high / low > 10**decades)
+    ax.yaxis.set_major_locator(LogLocator(subs=dense))
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    ax.set_xlabel("rows per call of step_batch")
+    ax.set_ylabel("environment steps per second")
+    ax.legend(frameon=False, fontsize=9)
+    return ax
