@@ -14,9 +14,8 @@ import time
 from collections import deque
 from typing import Any
 
-import cloudpickle
-
 import planvec
+from planvec.backends.messages import pickle_factory
 from planvec.backends.processes.channel import DONE, READY, SPIN_SECONDS, yield_core
 from planvec.backends.processes.requests import form_of, read_answer
 from planvec.backends.processes.slab import NUM_SLOTS, Slab
@@ -44,7 +43,7 @@ class Worker:
     """Sends chunks to one worker process, and reads its answers.
 
     Args:
-        factory: The cloudpickled factory of a `PlanEnv`.
+        factory: The pickled factory of a `PlanEnv`.
         name: For process listings.
 
     Attributes:
@@ -54,7 +53,7 @@ class Worker:
     """
 
     def __init__(self, factory: bytes, name: str) -> None:
-        self._child = Child(capture_spec(factory, name), DEFAULT_START_METHOD)
+        self._child = Child(capture_spec(factory, name, ()), DEFAULT_START_METHOD)
         self._channel = self._child.channel
         self._channel.wait()
         frame = self._channel.receive()
@@ -101,7 +100,7 @@ class Unsupervised:
 
     def __init__(self, env_id: str, num_workers: int) -> None:
         self.num_chunks = num_workers
-        factory = cloudpickle.dumps(lambda: careless_env(env_id))
+        factory = pickle_factory(lambda: careless_env(env_id))
         self._workers = [Worker(factory, f"worker-{index}") for index in range(num_workers)]
         self._by_fileno = {worker.fileno: worker for worker in self._workers}
         self._poll = select.poll()

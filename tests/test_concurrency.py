@@ -19,6 +19,7 @@ from methods import METHODS
 
 import planvec
 from planvec.backends import client
+from planvec.backends.sharded.call import Call
 
 # Python itself swallows what a handler raises where it happens to run in a callback of a weak reference.
 SWALLOWED = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -186,6 +187,27 @@ def test_a_worker_whose_first_message_was_interrupted_is_replaced_at_once(
             monkeypatch.setattr(worker, "_on_ready_message", greet)
             assert env.step_batch([0, 1]).rewards.tolist() == [1.0, 1.0]
             assert (env.stats.crashes, env.stats.stopped) == (1, 1)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+
+
+@pytest.mark.fault(36)
+def test_a_worker_whose_answer_was_interrupted_is_replaced_and_its_rows_are_retried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(*_: Any) -> None:
+        raise Interrupted
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with planvec.make("CartPole-v1", num_workers=1, start_method="fork") as env:
+            promise = env.step_batch([0, 1], blocking=False)
+            with monkeypatch.context() as patch:
+                patch.setattr(Call, "deliver", lambda *_: signal.raise_signal(signal.SIGALRM))
+                with pytest.raises(Interrupted):
+                    promise.result()
+            assert promise.result().rewards.tolist() == [1.0, 1.0]
+            assert env.stats.stopped == env.stats.restarts == 1
     finally:
         signal.signal(signal.SIGALRM, previous)
 

@@ -225,11 +225,11 @@ class Backend(Protocol):
 
     def kernel_use(self, num_steps: int) -> KernelUse | None:
         """Return the use of a kernel in this process, if it would perform requests for so many steps."""
-        ...
+        return None
 
     def row_use(self) -> Perform | None:
         """Return a function that performs requests in this process; None if workers perform them."""
-        ...
+        return None
 
     def sync_base_state(self) -> Promise[None]:
         """Set the base state of every worker, and of every later replacement, to `base_state`."""
@@ -238,16 +238,6 @@ class Backend(Protocol):
     def close(self) -> None:
         """Close the workers or the environment. Promises that are not complete raise `ClosedError`."""
         ...
-
-
-class StepsElsewhere:
-    """The part of a `Backend` over workers that planners ask for the use of this process."""
-
-    def kernel_use(self, num_steps: int) -> None:
-        """Return None: the kernels of workers are in other processes."""
-
-    def row_use(self) -> None:
-        """Return None: workers perform requests."""
 
 
 @dataclass(eq=False)

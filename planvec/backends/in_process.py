@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from planvec.backends.audit import DEFAULT_AUDIT, KERNEL_ADVICE, Audit
-from planvec.backends.base import Backend, Stats, StepsElsewhere
+from planvec.backends.base import Backend, Stats
 from planvec.backends.sharded.backend import check_same
 from planvec.backends.signals import REENTERED, is_running
 from planvec.errors import ClosedError, PlanvecError
@@ -176,7 +176,7 @@ class HarmlessFactory(Protocol):
         ...
 
 
-class SmallBatches(StepsElsewhere):
+class SmallBatches(Backend):
     """Spreads requests over workers, except for small ones that this process answers sooner. A `Backend`."""
 
     def __init__(self, workers: Backend, factory: HarmlessFactory, audit: float) -> None:

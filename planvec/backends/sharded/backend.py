@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from planvec.backends.audit import DEFAULT_AUDIT, Audit, AuditedRow
-from planvec.backends.base import Future, Stats, StepsElsewhere, Waiter, Worker, WorkerExit, WorkerGroup
+from planvec.backends.base import Backend, Future, Stats, Waiter, Worker, WorkerExit, WorkerGroup
 from planvec.backends.sharded.call import Call, Chunk
 from planvec.backends.sharded.cutting import Pace
 from planvec.backends.sharded.recovery import (
@@ -180,7 +180,7 @@ def _check_code(name: str, first: EnvDescription, description: EnvDescription) -
 # -- The backend ---------------------------------------------------------------------------------------------
 
 
-class Sharded(StepsElsewhere):
+class Sharded(Backend):
     """Spreads requests over workers that have the same environment.
 
     Args:
