@@ -68,7 +68,7 @@ def _short(title: Any) -> str:
 # -- Draws the statistics of a decision, and the visits of a tree on a map. Letters: A actions ---------------
 
 
-def plot_visits(plan: Plan, *, names: Any = None, ax: Axes | None = None) -> Axes:
+def plot_visits(plan: Plan, *, names: Sequence[object] | None = None, ax: Axes | None = None) -> Axes:
     """Draw how often each action of the root was tried, and what it was worth.
 
     Args:
@@ -385,7 +385,12 @@ def swarm_picture(walkers: Walkers) -> SwarmPicture:
 
 
 def plot_swarm(
-    plan: Plan, env: Any = None, *, axes: tuple[int, int] = (0, 1), names: Any = None, ax: Axes | None = None
+    plan: Plan,
+    env: Any = None,
+    *,
+    axes: tuple[int, int] = (0, 1),
+    names: Sequence[str] | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw a swarm: its moves over time, or its walkers in the space of observations.
 
@@ -434,7 +439,9 @@ def plot_swarm(
     return ax
 
 
-def _draw_observations(ax: Axes, walkers: Walkers, env: Any, axes: tuple[int, int], names: Any) -> Axes:
+def _draw_observations(
+    ax: Axes, walkers: Walkers, env: Any, axes: tuple[int, int], names: Sequence[str] | None
+) -> Axes:
     """Draw walkers at two numbers of their observations."""
     observed = np.asarray(env.observe(walkers.states), np.float64).reshape(len(walkers.states), -1)
     start = np.asarray(env.observe(walkers.start), np.float64).reshape(1, -1)

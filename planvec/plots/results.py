@@ -20,11 +20,12 @@ from planvec.planners import Episode
 from planvec.plots.style import COLORS, faint, new_axes, text_color
 from planvec.rows import Rollouts
 
+_Names = Mapping[int, str] | Sequence[str] | None
 _TO_GO = {True: "return that followed", False: "return until it was stopped"}
 _MAX_LINES = 6  # numbers of an action, or of an observation, that are drawn as lines
 
 
-def plot_episode(episode: Episode, *, action_names: Any = None) -> NDArray[Any]:
+def plot_episode(episode: Episode, *, action_names: _Names = None) -> NDArray[Any]:
     """Draw the return, the values and the actions of an episode over its steps.
 
     Args:
@@ -82,7 +83,7 @@ def _draw_rewards(ax: Axes, steps: NDArray[np.int64], rewards: NDArray[np.float6
     ax.patch.set_visible(False)
 
 
-def _draw_actions(ax: Axes, steps: NDArray[np.int64], actions: Any, names: Any) -> None:
+def _draw_actions(ax: Axes, steps: NDArray[np.int64], actions: Any, names: _Names) -> None:
     """Draw actions that are one array; others are counted."""
     if not isinstance(actions, np.ndarray) or actions.dtype.kind not in "biuf":
         ax.text(0.5, 0.5, "actions are no arrays of numbers", ha="center", transform=ax.transAxes)
@@ -101,7 +102,7 @@ def _draw_actions(ax: Axes, steps: NDArray[np.int64], actions: Any, names: Any) 
             ax.set_yticks(ticks, [_name(names, int(tick)) for tick in ticks])
 
 
-def _name(names: Any, action: int) -> str:
+def _name(names: _Names, action: int) -> str:
     """Return the name of an action."""
     if names is None:
         return str(action)
