@@ -222,7 +222,13 @@ def plot_exploration(
         firsts = np.sort(archive.first_visits)
         _draw_count(axes[0], firsts, archive.num_env_steps, color, name)
         if groups is not None:
-            _draw_count(axes[1], _first_of_groups(archive, groups), archive.num_env_steps, color, name)
+            given = np.asarray(groups(archive.keys))
+            if given.shape != (archive.num_cells,):
+                raise InvalidBatchError(
+                    f"groups: expected a function that returns [{archive.num_cells}], got shape {given.shape}"
+                )
+            of_groups = [archive.first_visits[given == group].min() for group in np.unique(given)]
+            _draw_count(axes[1], np.sort(of_groups), archive.num_env_steps, color, name)
         scores = np.concatenate([[0.0], history[:, 2]])
         if scores[-1] < 0:  # rewards are costs, and no episode had ended yet where the score is 0
             scores[scores == 0] = np.nan
@@ -248,17 +254,6 @@ def _draw_count(ax: Axes, firsts: NDArray[np.int64], num_env_steps: int, color: 
     """Draw how many were there, from the steps at which each was first."""
     steps, counts = np.append(firsts, num_env_steps), np.append(np.arange(1, len(firsts) + 1), len(firsts))
     ax.step(steps, counts, where="post", color=color, label=name)
-
-
-def _first_of_groups(archive: Archive, groups: Any) -> NDArray[np.int64]:
-    """Return the steps at which each group was first, in order."""
-    given = np.asarray(groups(archive.keys))
-    if given.shape != (archive.num_cells,):
-        raise InvalidBatchError(
-            f"groups: expected a function that returns [{archive.num_cells}], got shape {given.shape}"
-        )
-    firsts = [archive.first_visits[given == group].min() for group in np.unique(given)]
-    return np.sort(np.array(firsts, np.int64))
 
 
 # -- Draws environment steps per second against rows per call -----------------------------------------------

@@ -254,8 +254,7 @@ class RunFiles:
         """Remove the files of an earlier run, which would be mixed up with those of a new one."""
         if not self.config.exists():
             return
-        own = [self.config, self.steps, self.summary, self.checkpoint]
-        for path in [*own, *self.trajectories(), *self.events()]:
+        for path in self.written():
             path.unlink(missing_ok=True)
 
 
