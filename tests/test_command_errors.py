@@ -34,6 +34,7 @@ MODULES = {
     "worse.py": "x = = 1\n",
     "wrong.toml": 'planer = "mcts"\n',
     "damaged.toml": "planner = [",
+    "list.toml": 'env_id = "CartPole-v1"\nplanner = ["mcts"]\n',
     "option.toml": 'env_id = "CartPole-v1"\n[planner_options]\nnum_walker = 3\n',
     "file": "",
     "run/run.json": "{}",
@@ -157,6 +158,8 @@ $ planvec plan --config none.toml
 --config: expected none.toml: No such file or directory
 $ planvec plan --config wrong.toml
 wrong.toml: expected some of env_id, .*, got planer
+$ planvec plan --config list.toml
+planner: expected a text, got \['mcts'\]
 $ planvec plan --config damaged.toml
 damaged.toml: expected TOML, got an error
 $ planvec plan --config option.toml

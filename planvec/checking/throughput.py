@@ -19,7 +19,7 @@ from planvec.backends import num_cores
 from planvec.codecs import CodecChoice
 from planvec.envs import Makeable, find_source, make
 from planvec.errors import UnsupportedEnvError
-from planvec.rows import action_masks, draw_legal, uniform_actions
+from planvec.rows import BatchStepper, action_masks, draw_legal, uniform_actions
 
 _ROUNDS = 5  # turns of each contender, whose median counts: other programs disturb some of them
 
@@ -126,7 +126,7 @@ def measure_throughput(
     return Throughput(list(opened), list(rows), medians, spreads)
 
 
-def _rate(env: Any, num_rows: int, seconds: float) -> float:
+def _rate(env: BatchStepper, num_rows: int, seconds: float) -> float:
     """Return the environment steps per second of calls that together take about `seconds`."""
     generator = np.random.default_rng(0)
     state = env.reset(seed=0).state
@@ -139,7 +139,7 @@ def _rate(env: Any, num_rows: int, seconds: float) -> float:
         actions = draw_legal(env.action_space, masks, generator.random(actions.shape))
     num_steps, started = 0, time.perf_counter()
     while True:
-        env.step_batch(actions, states)
+        env.step_batch(actions, states, blocking=True)
         num_steps += num_rows
         elapsed = time.perf_counter() - started
         if elapsed >= seconds:

@@ -6,13 +6,12 @@ import argparse
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 from planvec.cli.environments import add_backend, add_environment, backend_of, codec_of, env_source, given_env
-from planvec.cli.parser import COUNT, FAILED, UsageError, add_json, integer
+from planvec.cli.parser import COUNT, FAILED, Parser, UsageError, add_json, integer
 
 
-def add_check(commands: Any) -> None:
+def add_check(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the parser of `planvec check`."""
     parser = commands.add_parser(
         "check",
@@ -70,7 +69,7 @@ def _run_check(arguments: argparse.Namespace) -> int:
 # -- Defines `planvec bench ENV_ID`, which measures how many workers pay on this machine ---------------------
 
 
-def add_bench(commands: Any) -> None:
+def add_bench(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the parser of `planvec bench`."""
     parser = commands.add_parser(
         "bench",
@@ -115,7 +114,7 @@ def _run_bench(arguments: argparse.Namespace) -> int:
 # -- Defines `planvec envs`, which lists the families of environments and what saving their states costs -----
 
 
-def add_envs(commands: Any) -> None:
+def add_envs(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the parser of `planvec envs`."""
     parser = commands.add_parser(
         "envs",
@@ -137,7 +136,7 @@ def _run_envs(arguments: argparse.Namespace) -> int:
 # -- Defines `planvec replay RUN`, which plays trajectories again and compares every bit ---------------------
 
 
-def add_replay(commands: Any) -> None:
+def add_replay(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the parser of `planvec replay`."""
     parser = commands.add_parser(
         "replay",

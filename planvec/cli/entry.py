@@ -6,10 +6,10 @@ Slow imports are in the second one, so that `planvec --help` is fast.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any
 
 import planvec
 from planvec.cli.check import add_bench, add_check, add_envs, add_replay
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return exit_status(error)
 
 
-def _parse(argv: Sequence[str]) -> Any:
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
     """Return the arguments."""
     if argv and not argv[0].startswith("-") and argv[0] not in _COMMANDS:
         hint = did_you_mean(argv[0], _COMMANDS) or f"; to plan, type: planvec plan {argv[0]}"

@@ -22,7 +22,7 @@ from planvec.cli.environments import (
     object_named,
     workers_of,
 )
-from planvec.cli.parser import COUNT, SEED, UsageError, add_json, late_interrupts, warn
+from planvec.cli.parser import COUNT, SEED, Parser, UsageError, add_json, late_interrupts, warn
 from planvec.errors import InvalidBatchError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class ExplorationProgress:
             self._bar.close()
 
 
-def add_explore(commands: Any) -> None:
+def add_explore(commands: argparse._SubParsersAction[Parser]) -> None:
     """Add the parser of `planvec explore`."""
     parser = commands.add_parser(
         "explore",

@@ -24,7 +24,7 @@ from planvec.cli.environments import (
     env_source,
     workers_of,
 )
-from planvec.cli.parser import COUNT, SEED, UsageError, add_json, exit_status, warn
+from planvec.cli.parser import COUNT, SEED, Parser, UsageError, add_json, exit_status, warn
 from planvec.cli.planner_options import DEFAULT_PLANNER, add_planner, given_options, make_planner
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def read_ahead(argv: Sequence[str], flags: set[str]) -> tuple[dict[str, Any], st
         ]
         presets = [preset_of(word) for word in [*words, str(settings.get("env_id"))]]
         name = next((preset.planner for preset in presets if preset is not None), name)
-    return settings, name if name in PLANNERS else DEFAULT_PLANNER
+    return settings, name if name in list(PLANNERS) else DEFAULT_PLANNER  # a file may hold any value
 
 
 def config_of(arguments: argparse.Namespace) -> RunConfig:
@@ -154,7 +154,7 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
     return RunConfig(**settings)
 
 
-def add_plan(commands: Any, argv: Sequence[str]) -> None:
+def add_plan(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]) -> None:
     """Add the parser of `planvec plan`."""
     parser = commands.add_parser(
         "plan",

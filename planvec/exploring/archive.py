@@ -28,6 +28,7 @@ from planvec.exploring.cells import CellFunction, cells_for, keys_of
 from planvec.exploring.tables import BLOCK, Arrival, CellStore, StepTree
 from planvec.planners import Episode, EpisodeRecorder, check_stepper, replay_steps
 from planvec.rows import (
+    BatchStepper,
     arrays_of_states,
     check_integer,
     damage_named,
@@ -177,7 +178,7 @@ class Archive:
         """
         return self._arguments(cell)[0]
 
-    def episode(self, env: Any, cell: int | None = None) -> Episode:
+    def episode(self, env: BatchStepper, cell: int | None = None) -> Episode:
         """Take the steps to a cell again and return them as an episode, for films, plots and files.
 
         Args:
@@ -310,7 +311,9 @@ class Archive:
         return archive
 
     @staticmethod
-    def _of_arrays(manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], env: Any) -> Archive:
+    def _of_arrays(
+        manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], env: BatchStepper
+    ) -> Archive:
         """Return the archive of a file, whose states were not checked."""
         keys, history = arrays["keys"], arrays["history"]
         if keys.ndim != 2 or keys.dtype.kind not in "biu":
@@ -340,7 +343,7 @@ class Archive:
     # -- Takes the steps to cells again, to check states from files, or to compute them anew. Steps that
     # several cells share are taken once.
 
-    def _leads_to_states(self, env: Any, cells: CellFunction | None, num_checks: int) -> bool:
+    def _leads_to_states(self, env: BatchStepper, cells: CellFunction | None, num_checks: int) -> bool:
         """Return whether the steps to some cells lead to their states."""
         if num_checks < 1:
             return True
@@ -361,7 +364,7 @@ class Archive:
                 )
         return True
 
-    def _replay_all(self, env: Any, cells: CellFunction | None, path: Path) -> None:
+    def _replay_all(self, env: BatchStepper, cells: CellFunction | None, path: Path) -> None:
         """Compute the states of all cells from the seed and the actions."""
         if cells is None:
             raise InvalidBatchError(
@@ -386,7 +389,9 @@ class Archive:
         self.origin = self.origin._replace(fingerprint=getattr(env, "fingerprint", ""))
         self.was_replayed = True
 
-    def _step_again(self, env: Any, cells: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def _step_again(
+        self, env: BatchStepper, cells: NDArray[np.int64]
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Take the steps to cells again; return the states, and where scores or ends are others, `[K]`."""
         ends = self.store["nodes"][cells]
         cell_of, row_of = np.full(len(self.steps), -1), np.zeros(len(self.steps), np.int64)
@@ -409,7 +414,7 @@ class Archive:
         return states, differs | (is_end != self.store["ended"][cells])
 
     def _step(
-        self, env: Any, nodes: NDArray[np.int64], states: NDArray[Any]
+        self, env: BatchStepper, nodes: NDArray[np.int64], states: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.bool_]]:
         """Take the steps of nodes from states; return new states, rewards, and what has ended."""
         new_states, rewards = np.empty(len(nodes), env.state_dtype), np.zeros(len(nodes))

@@ -371,7 +371,9 @@ class Explorer:
         lives = np.nan if self._lives_for is None else read_lives(start.info, self._lives_for)
         return Archive(origin, Arrival(key, state[0], 0.0, 0, False, lives))
 
-    def _resumed(self, env: Any, path: Path | None, seed: int | None, cells: CellFunction) -> Archive | None:
+    def _resumed(
+        self, env: BatchStepper, path: Path | None, seed: int | None, cells: CellFunction
+    ) -> Archive | None:
         """Return the archive in a directory, after a check that it is one of this exploration; None: none."""
         if path is None or not holds_archive(path):
             return None

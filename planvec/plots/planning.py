@@ -68,7 +68,7 @@ def _short(title: Any) -> str:
 # -- Draws the statistics of a decision, and the visits of a tree on a map. Letters: A actions ---------------
 
 
-def plot_visits(plan: Plan, *, names: Any = None, ax: Axes | None = None) -> Axes:
+def plot_visits(plan: Plan, *, names: Sequence[object] | None = None, ax: Axes | None = None) -> Axes:
     """Draw how often each action of the root was tried, and what it was worth.
 
     Args:
@@ -385,7 +385,12 @@ def swarm_picture(walkers: Walkers) -> SwarmPicture:
 
 
 def plot_swarm(
-    plan: Plan, env: Any = None, *, axes: tuple[int, int] = (0, 1), names: Any = None, ax: Axes | None = None
+    plan: Plan,
+    env: Any = None,
+    *,
+    axes: tuple[int, int] = (0, 1),
+    names: Sequence[str] | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw a swarm: its moves over time, or its walkers in the space of observations.
 
@@ -434,7 +439,9 @@ def plot_swarm(
     return ax
 
 
-def _draw_observations(ax: Axes, walkers: Walkers, env: Any, axes: tuple[int, int], names: Any) -> Axes:
+def _draw_observations(
+    ax: Axes, walkers: Walkers, env: Any, axes: tuple[int, int], names: Sequence[str] | None
+) -> Axes:
     """Draw walkers at two numbers of their observations."""
     observed = np.asarray(env.observe(walkers.states), np.float64).reshape(len(walkers.states), -1)
     start = np.asarray(env.observe(walkers.start), np.float64).reshape(1, -1)
@@ -491,11 +498,25 @@ def plot_sequence(plan: Plan, *, ax: Axes | None = None, component: int = 0) -> 
     ax = new_axes(ax, (6.4, 3.0))
     faint(ax)
     best = np.repeat(_column(plan.best_actions, 1, component), plan.best_num_steps)
-    index = distribution.action_index(len(best))
-    if hasattr(distribution, "probabilities"):
-        _draw_probabilities(ax, distribution, index, component)
-    elif hasattr(distribution, "mean"):
-        _draw_band(ax, distribution, index, component)
+    index = distribution.action_index(len(best))  # `[H]`, the index of the action at each environment step
+    steps = np.arange(len(index) + 1)
+    drawn: Any = distribution  # of one of several classes
+    if hasattr(drawn, "probabilities"):
+        count = int(drawn.num_categories.flat[component])
+        categories = int(drawn.start.flat[component]) + np.arange(count)
+        by_number = np.moveaxis(drawn.probabilities, -1, 1)  # [L, C, *action shape]
+        shown = _column(by_number, 2, component)[index, :count].T
+        edges = np.append(categories - 0.5, categories[-1] + 0.5)
+        mesh = ax.pcolormesh(steps, edges, shown, cmap=MAP, vmin=0, vmax=1, alpha=0.6)
+        ax.figure.colorbar(mesh, ax=ax, label="probability")
+        ax.set_yticks(categories)
+    elif hasattr(drawn, "mean"):
+        mean, std = (_column(array, 1, component)[index] for array in (drawn.mean, drawn.std))
+        bounds = (np.ravel(bound)[component] for bound in (drawn.space.low, drawn.space.high))
+        band = np.clip([mean - std, mean + std], *bounds)  # what is drawn beyond the space is clipped, too
+        low, high = np.column_stack([band, band[:, -1:]])
+        ax.fill_between(steps, low, high, step="post", color=COLORS[0], alpha=0.25, linewidth=0)
+        _step(ax, mean, color=COLORS[0], label="mean, one standard deviation")
     for row in _column(distribution.elites[:_MAX_ELITES], 2, component):
         _step(ax, row[index], color=text_color(), alpha=0.25, linewidth=0.6)
     _step(ax, best, color=COLORS[4], linewidth=1.8, label="best sequence")
@@ -519,29 +540,3 @@ def _column(array: NDArray[Any], axis: int, component: int) -> NDArray[Any]:
         raise InvalidBatchError(f"component: expected from 0 to {flat.shape[-1] - 1}, got {component}")
     column: NDArray[Any] = flat[..., component]
     return column
-
-
-def _draw_band(ax: Axes, distribution: Any, index: NDArray[np.int64], component: int) -> None:
-    """Draw the mean and the standard deviation of normal distributions."""
-    # `index`: `[H]`, the index of the action at each environment step.
-    steps = np.arange(len(index) + 1)
-    mean = _column(distribution.mean, 1, component)[index]
-    std = _column(distribution.std, 1, component)[index]
-    bounds = (np.ravel(bound)[component] for bound in (distribution.space.low, distribution.space.high))
-    band = np.clip([mean - std, mean + std], *bounds)  # what is drawn beyond the space is clipped, too
-    low, high = np.column_stack([band, band[:, -1:]])
-    ax.fill_between(steps, low, high, step="post", color=COLORS[0], alpha=0.25, linewidth=0)
-    _step(ax, mean, color=COLORS[0], label="mean, one standard deviation")
-
-
-def _draw_probabilities(ax: Axes, distribution: Any, index: NDArray[np.int64], component: int) -> None:
-    """Draw the probability of each action at each step as a colour."""
-    # `index`: `[H]`, the index of the action at each environment step.
-    count = int(distribution.num_categories.flat[component])
-    categories = int(distribution.start.flat[component]) + np.arange(count)
-    by_number = np.moveaxis(distribution.probabilities, -1, 1)  # [L, C, *action shape]
-    shown = _column(by_number, 2, component)[index, :count].T
-    edges = np.append(categories - 0.5, categories[-1] + 0.5)
-    mesh = ax.pcolormesh(np.arange(len(index) + 1), edges, shown, cmap=MAP, vmin=0, vmax=1, alpha=0.6)
-    ax.figure.colorbar(mesh, ax=ax, label="probability")
-    ax.set_yticks(categories)

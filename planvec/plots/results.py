@@ -20,11 +20,12 @@ from planvec.planners import Episode
 from planvec.plots.style import COLORS, faint, new_axes, text_color
 from planvec.rows import Rollouts
 
+_Names = Mapping[int, str] | Sequence[str] | None
 _TO_GO = {True: "return that followed", False: "return until it was stopped"}
 _MAX_LINES = 6  # numbers of an action, or of an observation, that are drawn as lines
 
 
-def plot_episode(episode: Episode, *, action_names: Any = None) -> NDArray[Any]:
+def plot_episode(episode: Episode, *, action_names: _Names = None) -> NDArray[Any]:
     """Draw the return, the values and the actions of an episode over its steps.
 
     Args:
@@ -82,7 +83,7 @@ def _draw_rewards(ax: Axes, steps: NDArray[np.int64], rewards: NDArray[np.float6
     ax.patch.set_visible(False)
 
 
-def _draw_actions(ax: Axes, steps: NDArray[np.int64], actions: Any, names: Any) -> None:
+def _draw_actions(ax: Axes, steps: NDArray[np.int64], actions: Any, names: _Names) -> None:
     """Draw actions that are one array; others are counted."""
     if not isinstance(actions, np.ndarray) or actions.dtype.kind not in "biuf":
         ax.text(0.5, 0.5, "actions are no arrays of numbers", ha="center", transform=ax.transAxes)
@@ -101,7 +102,7 @@ def _draw_actions(ax: Axes, steps: NDArray[np.int64], actions: Any, names: Any) 
             ax.set_yticks(ticks, [_name(names, int(tick)) for tick in ticks])
 
 
-def _name(names: Any, action: int) -> str:
+def _name(names: _Names, action: int) -> str:
     """Return the name of an action."""
     if names is None:
         return str(action)
@@ -221,7 +222,13 @@ def plot_exploration(
         firsts = np.sort(archive.first_visits)
         _draw_count(axes[0], firsts, archive.num_env_steps, color, name)
         if groups is not None:
-            _draw_count(axes[1], _first_of_groups(archive, groups), archive.num_env_steps, color, name)
+            given = np.asarray(groups(archive.keys))
+            if given.shape != (archive.num_cells,):
+                raise InvalidBatchError(
+                    f"groups: expected a function that returns [{archive.num_cells}], got shape {given.shape}"
+                )
+            of_groups = [archive.first_visits[given == group].min() for group in np.unique(given)]
+            _draw_count(axes[1], np.sort(of_groups), archive.num_env_steps, color, name)
         scores = np.concatenate([[0.0], history[:, 2]])
         if scores[-1] < 0:  # rewards are costs, and no episode had ended yet where the score is 0
             scores[scores == 0] = np.nan
@@ -247,17 +254,6 @@ def _draw_count(ax: Axes, firsts: NDArray[np.int64], num_env_steps: int, color: 
     """Draw how many were there, from the steps at which each was first."""
     steps, counts = np.append(firsts, num_env_steps), np.append(np.arange(1, len(firsts) + 1), len(firsts))
     ax.step(steps, counts, where="post", color=color, label=name)
-
-
-def _first_of_groups(archive: Archive, groups: Any) -> NDArray[np.int64]:
-    """Return the steps at which each group was first, in order."""
-    given = np.asarray(groups(archive.keys))
-    if given.shape != (archive.num_cells,):
-        raise InvalidBatchError(
-            f"groups: expected a function that returns [{archive.num_cells}], got shape {given.shape}"
-        )
-    firsts = [archive.first_visits[given == group].min() for group in np.unique(given)]
-    return np.sort(np.array(firsts, np.int64))
 
 
 # -- Draws environment steps per second against rows per call -----------------------------------------------

@@ -7,13 +7,13 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
-from planvec.planners import EpisodeStep
+from planvec.planners import Episode, EpisodeStep
 from planvec.rows import replacing
 from planvec.runs.play import RunObserver
 
@@ -30,7 +30,7 @@ class StepLog(RunObserver):
         self._path = path
         self._episode = 0
         self._num_lines = 0
-        self._file: Any = None
+        self._file: TextIO | None = None
 
     def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
         """Keep the lines up to the checkpoint."""
@@ -50,6 +50,7 @@ class StepLog(RunObserver):
 
     def step(self, step: EpisodeStep) -> None:
         """Write one line."""
+        assert self._file is not None
         plan = step.plan
         action = json.dumps(plan.action, default=_plain)
         rate = plan.num_simulations / plan.elapsed if plan.elapsed > 0 else float("nan")
@@ -107,7 +108,7 @@ class TensorBoardLog(RunObserver):
         self._add("search/env_steps", plan.num_env_steps)
         self._add("search/seconds", plan.elapsed)
 
-    def end_episode(self, episode: Any) -> None:
+    def end_episode(self, episode: Episode) -> None:
         """Write the return of an episode."""
         self._add("episode/return", episode.total_return, self._episode)
         self._add("episode/steps", episode.num_steps, self._episode)

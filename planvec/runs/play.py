@@ -34,6 +34,7 @@ from planvec.planners import (
     trajectory_arrays,
 )
 from planvec.rows import (
+    BatchStepper,
     arrays_of_states,
     damage_named,
     read_arrays,
@@ -66,7 +67,7 @@ class Checkpoint:
     plan: Plan | None  # the last decision; None if T is 0
     kept: Mapping[str, NDArray[Any]]  # what the observers of the run need to go on
 
-    def write(self, path: Path, env: Any) -> None:
+    def write(self, path: Path, env: BatchStepper) -> None:
         """Replace the file of the checkpoint."""
         arrays: dict[str, NDArray[Any]] = {
             "episode": np.array(self.episode),
@@ -82,7 +83,7 @@ class Checkpoint:
             np.savez(temporary, **arrays)  # type: ignore[arg-type]
 
     @classmethod
-    def read(cls, path: Path, env: Any) -> Checkpoint:
+    def read(cls, path: Path, env: BatchStepper) -> Checkpoint:
         """Read a checkpoint."""
         with damage_named(f"{path}: expected the checkpoint of a run, got a file that is damaged"):
             arrays = read_arrays(path)
@@ -98,7 +99,7 @@ class Checkpoint:
             check_plan_states(checkpoint.plan, env)
         return checkpoint
 
-    def replay(self, env: Any, recorder: EpisodeRecorder, seed: int) -> dict[str, Any]:
+    def replay(self, env: BatchStepper, recorder: EpisodeRecorder, seed: int) -> dict[str, Any]:
         """Step the episode again up to the checkpoint, and record it."""
         # Returns the info at the last state.
         numbers = [(value, int(num_env_steps)) for value, num_env_steps, _ in self.numbers.tolist()]
@@ -253,8 +254,7 @@ class RunFiles:
         """Remove the files of an earlier run, which would be mixed up with those of a new one."""
         if not self.config.exists():
             return
-        own = [self.config, self.steps, self.summary, self.checkpoint]
-        for path in [*own, *self.trajectories(), *self.events()]:
+        for path in self.written():
             path.unlink(missing_ok=True)
 
 
@@ -295,7 +295,7 @@ _SHARE = 0.05
 
 
 def play_run(
-    env: Any,
+    env: BatchStepper,
     planner: Planner,
     config: RunConfig,
     files: RunFiles,
@@ -335,7 +335,7 @@ def play_run(
 class _Player:
     """Plays one episode, and writes checkpoints."""
 
-    _env: Any
+    _env: BatchStepper
     _planner: Planner
     _config: RunConfig
     _files: RunFiles
@@ -432,7 +432,7 @@ def read_trajectory(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def replay(env: Any, arrays: Mapping[str, NDArray[Any]]) -> Replay:
+def replay(env: BatchStepper, arrays: Mapping[str, NDArray[Any]]) -> Replay:
     """Play a trajectory again: reset with its seed, and take its actions."""
     try:
         actions = actions_of_arrays(arrays, env.action_space)
