@@ -163,6 +163,9 @@ _NUM_BEFORE = 100
 _MESSAGE_SECONDS = 100e-6  # time of a message to a worker and its answer: with less work, the message counts
 # Largest growth of the measured time of a step with each batch: other processes may delay one batch for long
 _MAX_GROWTH = 1.1
+# Factor of that time with each small batch that goes to workers: it was measured long ago, and the first
+# batch here takes many times as long as later ones
+_FADING = 0.98
 
 
 @runtime_checkable
@@ -217,6 +220,7 @@ class SmallBatches(Backend):
         self._num_small += 1
         here = self._open_here()
         if here is None or num_steps * self._step_seconds > _MESSAGE_SECONDS:
+            self._step_seconds *= _FADING
             return self._workers.run(request)
         started = time.perf_counter()
         promise = here.run(request)

@@ -116,6 +116,8 @@ def describe_difference(name: str, expected: Any, actual: Any) -> str | None:
             return f"expected {path} of shape {x.shape} and dtype {x.dtype}, got {y.shape} and {y.dtype}"
         index = next(i for i in np.ndindex(x.shape) if not same(x[i], y[i]))
         place = f"[{', '.join(map(str, index))}]" if index else ""
+        if x.dtype.kind in "biufc":  # without the dtype, which is the same
+            return f"expected {path}{place} {x[index]}, got {y[index]}"
         return f"expected {path}{place} {x[index]!r}, got {y[index]!r}"
     return f"expected {path} {_short(x)}, got {_short(y)}"
 
