@@ -1,4 +1,4 @@
-"""Holds the actions and results of the rows of one worker as arrays, in its shared memory or in this process.
+"""Holds the results of rows as arrays, in the shared memory of a worker or in this process.
 
 Letters: N environments.
 """
@@ -14,7 +14,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from planvec.errors import EnvError
-from planvec.rows import empty_rows, is_fixed, leaves, take_rows
+from planvec.rows import empty_rows, leaves, take_rows
 
 _NONE, _FALSE = np.zeros(0), np.zeros(0, bool)
 
@@ -23,11 +23,17 @@ Rows = slice | NDArray[np.intp]  # selects rows of arrays
 _LARGE = 4096  # bytes of an observation above which observations are copied one by one
 
 
+def part_of(values: Any, rows: Rows) -> Any:
+    """Return rows of a list, or of a tree of arrays."""
+    if not isinstance(values, list):
+        return take_rows(values, rows)
+    return values[rows] if isinstance(rows, slice) else [values[row] for row in rows]
+
+
 @dataclass(slots=True)
 class RowArrays:
     """Holds one element per environment."""
 
-    actions: Any  # A tree of arrays `[N, ...]`; None if the size of actions varies
     # A tree of arrays `[N, ...]`, or a list if the size of observations varies; None as long as the arrays
     # are not made (`unmade`)
     observations: Any
@@ -36,27 +42,19 @@ class RowArrays:
     truncated: NDArray[np.bool_]  # `[N]` bool
 
     @classmethod
-    def allocate(
-        cls,
-        observation_space: Space[Any],
-        action_space: Space[Any] | None,
-        num_rows: int,
-        allocate: Callable[..., Any] = np.zeros,  # makes one array, called as `allocate(shape, dtype=...)`
-    ) -> RowArrays:
-        """Return arrays for a number of rows."""
-        has_actions = action_space is not None and is_fixed(action_space)
+    def allocate(cls, observation_space: Space[Any], num_rows: int, make: Callable[..., Any]) -> RowArrays:
+        """Return arrays for a number of rows, each made by `make(shape, dtype=...)`."""
         return cls(
-            empty_rows(action_space, num_rows, allocate) if action_space and has_actions else None,
-            empty_rows(observation_space, num_rows, allocate),
-            allocate(num_rows, dtype=np.float64),
-            allocate(num_rows, dtype=np.bool_),
-            allocate(num_rows, dtype=np.bool_),
+            empty_rows(observation_space, num_rows, make),
+            make(num_rows, dtype=np.float64),
+            make(num_rows, dtype=np.bool_),
+            make(num_rows, dtype=np.bool_),
         )
 
     @classmethod
     def unmade(cls) -> RowArrays:
         """Return a holder for arrays that `make` makes, or that are made from lists, which is faster."""
-        return cls(None, None, _NONE, _FALSE, _FALSE)
+        return cls(None, _NONE, _FALSE, _FALSE)
 
     def make(self, observation_space: Space[Any], num_rows: int) -> None:
         """Make the arrays of results, if that was not done."""
@@ -71,7 +69,6 @@ class RowArrays:
         if len(parts) == 1:
             return parts[0]
         return cls(
-            None,
             _concatenated([part.observations for part in parts]),
             np.concatenate([part.rewards for part in parts]),
             np.concatenate([part.terminated for part in parts]),
@@ -80,13 +77,8 @@ class RowArrays:
 
     def results(self, rows: Rows) -> RowArrays:
         """Return the results of some rows, as views for a slice."""
-        observations = self.observations
-        if isinstance(observations, list):
-            picked = range(*rows.indices(len(observations))) if isinstance(rows, slice) else rows
-            observations = [observations[row] for row in picked]
-        else:
-            observations = take_rows(observations, rows)
-        return RowArrays(None, observations, self.rewards[rows], self.terminated[rows], self.truncated[rows])
+        observations = part_of(self.observations, rows)
+        return RowArrays(observations, self.rewards[rows], self.terminated[rows], self.truncated[rows])
 
 
 def _concatenated(trees: Sequence[Any]) -> Any:

@@ -103,16 +103,16 @@ def check_rows(rows: Any, num_envs: int, name: str = "rows") -> NDArray[np.intp]
     return indices
 
 
-def check_seeds(seed: Any, num_envs: int) -> list[int | None]:
-    """Return one seed per environment: an int gives `seed + i`."""
+def check_seeds(seed: Any, rows: Sequence[int]) -> list[int | None]:
+    """Return one seed per environment: an int gives `seed + i` to environment i."""
     if seed is None:
-        return [None] * num_envs
+        return [None] * len(rows)
     if isinstance(seed, (int, np.integer)):
-        return [int(seed) + index for index in range(num_envs)]
+        return [int(seed) + row for row in rows]
     seeds = list(seed)
-    if len(seeds) != num_envs:
+    if len(seeds) != len(rows):
         raise ValueError(
-            f"If seeds are passed as a list the length must match num_envs={num_envs} but got "
+            f"If seeds are passed as a list the length must match num_envs={len(rows)} but got "
             f"length={len(seeds)}."
         )
     return seeds

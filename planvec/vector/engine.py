@@ -10,20 +10,19 @@ import logging
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from planvec.backends import ServedProcesses, Stats, check_limits, load_from_parent, pickle_for_worker
-from planvec.codecs import EnvFunctions, Proof, registered_codecs
+from planvec.codecs import EnvFunctions, registered_codecs
 from planvec.errors import ClosedError, UnsupportedEnvError, WorkerStartError
-from planvec.vector.arrays import RowArrays, Rows
+from planvec.vector.arrays import RowArrays, Rows, part_of
 from planvec.vector.checks import check_actions
-from planvec.vector.env_row import InfoForm, kept
+from planvec.vector.env_row import kept
 from planvec.vector.operations import (
     WITH_ARRAYS,
     Chunk,
@@ -33,10 +32,9 @@ from planvec.vector.operations import (
     Reply,
     RowGroup,
     RowsCall,
-    part_of,
     rows_per_part,
 )
-from planvec.vector.resident_envs import ResidentEnvs
+from planvec.vector.resident_envs import EngineOptions, ResidentEnvs
 from planvec.vector.worker_rows import RowsLayout, RowsServer, WorkerRows
 
 _log = logging.getLogger("planvec")
@@ -94,33 +92,7 @@ class LocalRows:
         return reply
 
 
-# -- Holds the options of vector environments, and makes the environments of a process with them -------------
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """Holds the options of a vector environment."""
-
-    num_workers: int  # number of worker processes; 0 steps in this process
-    mode: AutoresetMode  # when environments are reset by themselves
-    info_form: InfoForm = InfoForm.VECTOR
-    keeps_rewards: bool = False  # whether rewards of other dtypes than float64 are returned as they are
-    start_method: str | None = None  # how workers are started; None takes the default
-    timeout: float | None = None  # seconds that one operation may take in a worker; None: no limit
-    max_restarts: int = 3  # how often an operation is retried after a worker exited on it
-    # what happens to the rows of a worker that exits; None: restored if states are exact
-    on_crash: OnCrash | None = None
-    max_worker_rss: int | None = None  # bytes of memory above which a worker is replaced; None: no limit
-    # modules that workers need and that take long to import; see `ExternalProcess`
-    preload: tuple[str, ...] = ()
-    # what proofs have shown of each environment, if each has a process of its own, in which no other one is
-    # made; None otherwise
-    proofs: Sequence[Proof | str | None] | None = None
-    max_concurrency: int | None = None  # largest number of workers that work at the same time; None: all
-
-    def for_rows(self, start: int, stop: int) -> EngineOptions:
-        """Return the options of the worker of consecutive environments."""
-        return self if self.proofs is None else replace(self, proofs=self.proofs[start:stop])
+# -- Holds all environments ----------------------------------------------------------------------------------
 
 
 class ServerFactory:
@@ -141,23 +113,8 @@ class ServerFactory:
         if self._first_row:
             random.seed(f"{random.getrandbits(64)} {self._first_row}")
         np.random.set_state(self._numpy_state)  # noqa: NPY002
-        resident = make_resident(self._env_fns, self._options, as_bytes=True)
+        resident = ResidentEnvs(self._env_fns, self._options, as_bytes=True)
         return RowsServer(resident, self._options.num_workers)
-
-
-def make_resident(
-    env_fns: Sequence[Callable[[], Any]], options: EngineOptions, *, as_bytes: bool
-) -> ResidentEnvs:
-    """Make environments. If one raises, close the others."""
-    return ResidentEnvs(
-        env_fns,
-        options.mode,
-        options.info_form,
-        keeps_rewards=options.keeps_rewards,
-        as_bytes=as_bytes,
-        saves_states=options.on_crash in (None, OnCrash.RESTORE),
-        proofs=options.proofs,
-    )
 
 
 class Engine:
@@ -227,7 +184,7 @@ class Engine:
         return self._open_workers(for_workers)
 
     def _open_here(self, env_fns: Sequence[Callable[[], Any]]) -> Sequence[RowGroup]:
-        resident = make_resident(env_fns, self._options, as_bytes=False)
+        resident = ResidentEnvs(env_fns, self._options)
         self._local = LocalRows(resident)
         self.layouts = [RowsLayout.of(resident)]
         return [self._local]
@@ -334,8 +291,8 @@ class Engine:
         if rows is None:
             for group in self.groups:
                 positions = slice(group.first_row, group.first_row + group.num_rows)
-                whole = out is None or len(self.groups) == 1
-                add(group, None, positions, out if whole or out is None else out.results(positions))
+                part = out if out is None or len(self.groups) == 1 else out.results(positions)
+                add(group, None, positions, part)
         else:
             if out is not None:
                 out.make(self.layouts[0].observation_spaces[0], len(rows))
@@ -395,7 +352,7 @@ class Engine:
         """Return arrays for the results of rows."""
         if self._local is not None:
             return RowArrays.unmade()
-        return RowArrays.allocate(self.layouts[0].observation_spaces[0], None, num_rows, np.empty)
+        return RowArrays.allocate(self.layouts[0].observation_spaces[0], num_rows, np.empty)
 
     def finish(self, call: RowsCall) -> None:
         """Wait for a call."""

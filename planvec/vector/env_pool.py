@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError
 from planvec.rows import finish_rows
 from planvec.vector import checks
-from planvec.vector.engine import Engine, EngineOptions
+from planvec.vector.engine import Engine
 from planvec.vector.env_row import InfoForm
 from planvec.vector.operations import Chunk, RowsCall, RowsResult
+from planvec.vector.resident_envs import EngineOptions
 from planvec.vector.states_face import StatesFace
 
 # -- Defines `PoolStep`, the results of steps of an `EnvPool`. Letters: B rows -------------------------------
@@ -130,10 +131,7 @@ class EnvPool(StatesFace):
         """
         indices = self._indices(rows)
         numbers = self._all_rows if indices is None else indices
-        if isinstance(seed, (int, np.integer)):
-            seeds: list[int | None] = [int(seed) + int(row) for row in numbers]
-        else:
-            seeds = checks.check_seeds(seed, len(numbers))
+        seeds = checks.check_seeds(seed, numbers.tolist())
         given = options if isinstance(options, Sequence) else [options] * len(numbers)
         if len(given) != len(numbers):
             raise InvalidBatchError(f"options: expected {len(numbers)}, one per row, got {len(given)}")

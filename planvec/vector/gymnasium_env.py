@@ -10,7 +10,7 @@ import logging
 import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError, WorkerTimeoutError
 from planvec.rows import copy_rows, empty_rows, finish_rows
 from planvec.vector import checks
-from planvec.vector.engine import Engine, EngineOptions
+from planvec.vector.engine import Engine
 from planvec.vector.env_row import InfoForm
 from planvec.vector.operations import RowsCall
+from planvec.vector.resident_envs import EngineOptions
 from planvec.vector.states_face import StatesFace
-from planvec.vector.worker_rows import RowsLayout
 
 _log = logging.getLogger("planvec")
 
@@ -50,35 +50,6 @@ def log_and_raise(call: RowsCall) -> None:
 
 # in place of multiprocessing: Gymnasium checks a space, and allocates nothing
 _NO_MEMORY: Any = SimpleNamespace(Array=lambda code, size: None)
-
-
-class VectorSpaces(NamedTuple):
-    """Holds the spaces of a vector environment."""
-
-    observation: gymnasium.Space[Any]  # the batched space of observations
-    single_observation: gymnasium.Space[Any]
-    action: gymnasium.Space[Any]  # the batched space of actions
-    single_action: gymnasium.Space[Any]
-
-
-def vector_spaces(mode: Any, layouts: Sequence[RowsLayout], shared_memory: bool) -> VectorSpaces:
-    """Return the spaces of environments."""
-    batched, single = _batched(mode, [space for layout in layouts for space in layout.observation_spaces])
-    actions = [space for layout in layouts for space in layout.action_spaces]
-    if any(space != actions[0] for space in actions):
-        raise RuntimeError(
-            f"Some environments have an action space different from `{actions[0]}`. "
-            "In order to batch actions, the action spaces from all environments must be equal."
-        )
-    if shared_memory:
-        try:
-            create_shared_memory(single, n=1, ctx=_NO_MEMORY)
-        except gymnasium.error.CustomSpaceError as error:
-            raise ValueError(
-                "Using `AsyncVector(..., shared_memory=True)` caused an error, you can disable this "
-                "feature with `shared_memory=False` however this is slower."
-            ) from error
-    return VectorSpaces(batched, single, batch_space(actions[0], len(actions)), actions[0])
 
 
 def _batched(
@@ -226,9 +197,24 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         layouts = self._engine.layouts
         self.metadata = {**layouts[0].metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = layouts[0].render_mode
-        spaces = vector_spaces(self.observation_mode, layouts, self.shared_memory)
-        self.observation_space, self.single_observation_space = spaces[:2]
-        self.action_space, self.single_action_space = spaces[2:]
+        self.observation_space, self.single_observation_space = _batched(
+            self.observation_mode, [space for layout in layouts for space in layout.observation_spaces]
+        )
+        actions = [space for layout in layouts for space in layout.action_spaces]
+        if any(space != actions[0] for space in actions):
+            raise RuntimeError(
+                f"Some environments have an action space different from `{actions[0]}`. "
+                "In order to batch actions, the action spaces from all environments must be equal."
+            )
+        if self.shared_memory:
+            try:
+                create_shared_memory(self.single_observation_space, n=1, ctx=_NO_MEMORY)
+            except gymnasium.error.CustomSpaceError as error:
+                raise ValueError(
+                    "Using `AsyncVector(..., shared_memory=True)` caused an error, you can disable this "
+                    "feature with `shared_memory=False` however this is slower."
+                ) from error
+        self.action_space, self.single_action_space = batch_space(actions[0], len(actions)), actions[0]
         self._space_of_one_observation = self.single_observation_space
         self.observations = empty_rows(self.single_observation_space, self.num_envs, np.zeros)
 
@@ -256,7 +242,7 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
     ) -> None:
         """Begin to reset environments. `reset_wait` returns the results."""
         self._check_open()
-        seeds = checks.check_seeds(seed, self.num_envs)
+        seeds = checks.check_seeds(seed, range(self.num_envs))
         self._check_pending("reset_async")
         mask = None
         if options is not None and "reset_mask" in options:

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from planvec.backends import ServedRequest, load_pickled
 from planvec.errors import EnvError, RemoteTraceback
-from planvec.rows import copy_tree, take_rows
+from planvec.rows import copy_tree
 from planvec.stepping import text_of
-from planvec.vector.arrays import RowArrays, Rows
+from planvec.vector.arrays import RowArrays, Rows, part_of
 from planvec.vector.env_row import InfoForm, join_infos
 
 # -- Sends exceptions of environments to the parent, where they are raised as what they were -----------------
@@ -122,13 +122,6 @@ class Operation:
                 self.per_row, self.common = copy.deepcopy((self.per_row, self.common))
 
 
-def part_of(argument: Any, positions: Rows) -> Any:
-    """Return the part of an argument with one element per row."""
-    if not isinstance(argument, list):
-        return take_rows(argument, positions)
-    return argument[positions] if isinstance(positions, slice) else [argument[row] for row in positions]
-
-
 @dataclass(slots=True)
 class Reply:
     """Holds the results that do not lie in `RowArrays`."""
@@ -139,7 +132,7 @@ class Reply:
     observations: list[Any] | None = None  # B observations, if their size varies; else None
     rewards: NDArray[Any] | None = None  # `[B, ...]`, if they are not float64 numbers; else None
     value: Any = None  # the results of calls, or states
-    # what `Save` would return after the operation, pickled; None if it was not saved
+    # what `save` would return after the operation, pickled; None if it was not saved
     snapshot: bytes | None = None
     inexact: str = ""  # why the states of the environments cannot be saved any more; "" if they can
     # what the environments have changed that all of this process share; "" if nothing was noticed

@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
@@ -32,7 +33,7 @@ from planvec.vector.env_row import (
     SavedRows,
     pack_infos,
 )
-from planvec.vector.operations import Operation, Reply, RowFailure
+from planvec.vector.operations import OnCrash, Operation, Reply, RowFailure
 
 # -- Runs loops over rows in which an environment may raise, and writes their observations.
 #
@@ -43,7 +44,7 @@ T = TypeVar("T")
 _ALL = slice(None)
 
 
-def for_rows(function: Callable[[int], T], num_rows: int, progress: Any, reply: Reply, failed: T) -> list[T]:
+def run_rows(function: Callable[[int], T], num_rows: int, progress: Any, reply: Reply, failed: T) -> list[T]:
     """Call a function with each row, and return its results; `failed` for rows whose environment raises."""
     results: list[T] = []
     while len(results) < num_rows:
@@ -179,19 +180,41 @@ def take_endings(rows: Sequence[EnvRow]) -> dict[int, Ending]:
 # -- The environments of one worker --------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Holds the options of a vector environment."""
+
+    num_workers: int  # number of worker processes; 0 steps in this process
+    mode: AutoresetMode  # when environments are reset by themselves
+    info_form: InfoForm = InfoForm.VECTOR
+    keeps_rewards: bool = False  # whether rewards of other dtypes than float64 are returned as they are
+    start_method: str | None = None  # how workers are started; None takes the default
+    timeout: float | None = None  # seconds that one operation may take in a worker; None: no limit
+    max_restarts: int = 3  # how often an operation is retried after a worker exited on it
+    # what happens to the rows of a worker that exits; None: restored if states are exact
+    on_crash: OnCrash | None = None
+    max_worker_rss: int | None = None  # bytes of memory above which a worker is replaced; None: no limit
+    # modules that workers need and that take long to import; see `ExternalProcess`
+    preload: tuple[str, ...] = ()
+    # what proofs have shown of each environment, if each has a process of its own, in which no other one is
+    # made; None otherwise
+    proofs: Sequence[Proof | str | None] | None = None
+    max_concurrency: int | None = None  # largest number of workers that work at the same time; None: all
+
+    def for_rows(self, start: int, stop: int) -> EngineOptions:
+        """Return the options of the worker of consecutive environments."""
+        return self if self.proofs is None else replace(self, proofs=self.proofs[start:stop])
+
+
 class ResidentEnvs:
     """Steps several environments."""
 
     def __init__(
         self,
         env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]],
-        mode: AutoresetMode,
-        info_form: InfoForm,
+        options: EngineOptions,
         *,
-        keeps_rewards: bool = False,
-        as_bytes: bool = False,
-        saves_states: bool = True,
-        proofs: Sequence[Proof | str | None] | None = None,
+        as_bytes: bool = False,  # whether infos go to another process
     ) -> None:
         self.rows: list[EnvRow] = []  # the environments with their autoreset
         # saves and restores the rows; None if their states are not saved
@@ -201,7 +224,8 @@ class ResidentEnvs:
         failure: Exception | None = None
         # notices what the environments change that they share, if nothing of that was found
         self.watch: Watch | None = None
-        make_row = ROW_CLASSES[mode]
+        make_row, proofs = ROW_CLASSES[options.mode], options.proofs
+        saves_states = options.on_crash in (None, OnCrash.RESTORE)
         functions = EnvFunctions(env_fns) if proofs is None else None
         given = {} if functions is None else functions.digests()
         try:
@@ -213,7 +237,7 @@ class ResidentEnvs:
                         raise
                     failure = error  # only one may exist at a time, perhaps
                     break
-                self.rows.append(make_row(env, info_form is InfoForm.VECTOR))
+                self.rows.append(make_row(env, options.info_form is InfoForm.VECTOR))
             if not saves_states:
                 self.inexact = 'on_crash: expected "restore" to save states, got another'
             elif proofs is not None:
@@ -231,8 +255,7 @@ class ResidentEnvs:
             raise
         self.observation_space = self.rows[0].env.observation_space
         self._action_space = self.rows[0].env.action_space
-        self._info_form, self._resets_in_step = info_form, mode is AutoresetMode.SAME_STEP
-        self._keeps_rewards, self._as_bytes = keeps_rewards, as_bytes
+        self._options, self._as_bytes = options, as_bytes
         self.progress = new_progress()  # the row at work; see `planvec.stepping.row_loop`
         # where the results of the operation at work go, and which rows of these arrays they are
         self._out = RowArrays.unmade()
@@ -317,11 +340,13 @@ class ResidentEnvs:
             row = selected[index]
             return row.step_lost() if row.is_lost else row.step(listed[index])
 
-        steps = for_rows(step, len(selected), self.progress, reply, _NO_OUTCOME)
+        steps = run_rows(step, len(selected), self.progress, reply, _NO_OUTCOME)
         outcomes = Outcomes(*zip(*steps, strict=True))
-        put_outcomes(self.observation_space, outcomes, self._out, self._at, reply, self._keeps_rewards)
-        endings = take_endings(selected) if self._resets_in_step else {}
-        reply.infos = pack_infos(outcomes.infos, endings, self._info_form, self._as_bytes)
+        put_outcomes(
+            self.observation_space, outcomes, self._out, self._at, reply, self._options.keeps_rewards
+        )
+        endings = take_endings(selected) if self._options.mode is AutoresetMode.SAME_STEP else {}
+        reply.infos = pack_infos(outcomes.infos, endings, self._options.info_form, self._as_bytes)
 
     def reset(
         self,
@@ -337,10 +362,10 @@ class ResidentEnvs:
             return selected[index].reset(seeds[index], own_copy(all_options[index]))
 
         no_start: tuple[Any, dict[str, Any]] = (None, {})
-        begun = for_rows(reset, len(selected), self.progress, reply, no_start)
+        begun = run_rows(reset, len(selected), self.progress, reply, no_start)
         observations, infos = [observation for observation, _ in begun], [info for _, info in begun]
         put_observations(self.observation_space, observations, self._out, self._at, reply)
-        reply.infos = pack_infos(infos, {}, self._info_form, self._as_bytes)
+        reply.infos = pack_infos(infos, {}, self._options.info_form, self._as_bytes)
         if self.states is not None:
             positions = enumerate(self._indices(operation))
             try:
@@ -382,7 +407,7 @@ class ResidentEnvs:
 
     def _ask(self, function: Callable[[Any], Any], selected: list[EnvRow], reply: Reply) -> None:
         """Put what a function returns for each environment into a reply."""
-        reply.value = for_rows(
+        reply.value = run_rows(
             lambda row: function(selected[row].env), len(selected), self.progress, reply, None
         )
 
@@ -404,7 +429,7 @@ class ResidentEnvs:
             else:
                 env.set_wrapper_attr(name, values[index])
 
-        for_rows(set_attribute, len(selected), self.progress, reply, None)
+        run_rows(set_attribute, len(selected), self.progress, reply, None)
 
     def observe(self, operation: Operation, selected: list[EnvRow], reply: Reply) -> None:
         """Show the latest observations of rows."""

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from planvec.errors import ClosedError
 from planvec.vector import checks
-from planvec.vector.engine import Engine, EngineOptions
+from planvec.vector.engine import Engine
 from planvec.vector.env_row import InfoForm
 from planvec.vector.operations import RowsCall
+from planvec.vector.resident_envs import EngineOptions
 from planvec.vector.sb3_envs import has_attribute, is_wrapped, make_patched
 from planvec.vector.states_face import StatesFace
 

@@ -173,6 +173,7 @@ class StatesFace(ABC):
             array = np.repeat(array, num_rows)
         if array.shape != (num_rows,):
             raise InvalidBatchError(f"states: expected shape ({num_rows},), got {array.shape}")
+        array = array.copy()  # environments in this process may keep parts of it
         self._check_free(indices)
         return self._observations_of(self._engine.run("set_states", (array,), rows=indices))
 

@@ -14,7 +14,6 @@ import mmap
 import os
 import pickle
 from dataclasses import dataclass, field, fields
-from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -42,7 +41,15 @@ from planvec.errors import (
     WorkerStartError,
     WorkerTimeoutError,
 )
-from planvec.rows import clear_row, copy_rows, copy_tree, take_rows, unpicklable_rows
+from planvec.rows import (
+    clear_row,
+    copy_rows,
+    copy_tree,
+    empty_rows,
+    is_fixed,
+    take_rows,
+    unpicklable_rows,
+)
 from planvec.vector.arrays import RowArrays, action_of, fits_arrays
 from planvec.vector.env_row import ResidentStates, SnapshotClock
 from planvec.vector.operations import Chunk, OnCrash, Operation, Reply, RowFailure
@@ -143,12 +150,12 @@ class RowsLayout:
     action_spaces: list[gymnasium.Space[Any]]  # the space of the actions of each environment
     metadata: dict[str, Any]  # the metadata of the first environment
     render_mode: str | None  # the render mode of the first environment
-    inexact: str = ""  # why states are not saved; "" if they are
-    # why each environment needs a process of its own
-    sharing: Sharing = Sharing()  # noqa: RUF009
-    # what proofs have shown of each row, if it gets a process of its own
-    proofs: list[Proof | str | None] = field(default_factory=list)
-    arrays: RowArrays = field(init=False, compare=False)  # the arrays in the memory, once it is mapped
+    inexact: str  # why states are not saved; "" if they are
+    sharing: Sharing  # why each environment needs a process of its own
+    proofs: list[Proof | str | None]  # what proofs have shown of each row, if it gets a process of its own
+    # The memory, once it is mapped. `actions`: a tree of arrays `[N, ...]`; None if their size varies
+    actions: Any = field(init=False, compare=False)
+    arrays: RowArrays = field(init=False, compare=False)  # the latest results
     # the row at work; see `planvec.stepping.row_loop`
     progress: memoryview = field(init=False, compare=False)
     # `[1]` float64, the time that the last operation took in the worker
@@ -188,9 +195,9 @@ class RowsLayout:
     def _allocate(self, allocate: Allocator) -> None:
         progress, self.seconds = allocate(3, np.int64), allocate(1, np.float64)
         self.progress = memoryview(progress)  # type: ignore[arg-type]
-        self.arrays = RowArrays.allocate(
-            self.observation_spaces[0], self.action_spaces[0], len(self.action_spaces), allocate
-        )
+        space, num_rows = self.action_spaces[0], len(self.action_spaces)
+        self.actions = empty_rows(space, num_rows, allocate) if is_fixed(space) else None
+        self.arrays = RowArrays.allocate(self.observation_spaces[0], num_rows, allocate)
 
     def difference(self, replacement: RowsLayout) -> str | None:
         """Return how the environments of a restarted worker differ from these; see `SharedLayout`."""
@@ -205,13 +212,10 @@ class RowsLayout:
 def _shared(spaces: list[gymnasium.Space[Any]]) -> list[gymnasium.Space[Any]]:
     """Return spaces with one object for those that are equal, so that they are pickled once."""
     distinct: list[gymnasium.Space[Any]] = []
-    shared = []
     for space in spaces:
-        known = next((other for other in distinct if other == space), None)
-        if known is None:
+        if space not in distinct:
             distinct.append(space)
-        shared.append(space if known is None else known)
-    return shared
+    return [distinct[distinct.index(space)] for space in spaces]
 
 
 # -- Hosts the environments of one worker in its process, and answers operations on them.
@@ -236,7 +240,7 @@ class RowsServer(Server):
         resident.progress = layout.progress
         operation: Operation = load_from_parent(payload) if payload else Operation("step", None, None)
         if operation.per_row is None:
-            operation.per_row = (take_rows(layout.arrays.actions, operation.selection),)
+            operation.per_row = (take_rows(layout.actions, operation.selection),)
         reply = resident.perform(operation, layout.arrays, operation.selection)
         if resident.watch is not None and operation.name == "step":
             reply.shared = resident.watch.change()
@@ -251,7 +255,7 @@ class RowsServer(Server):
         """Take a snapshot if it is time for one."""
         try:
             reply.snapshot = self._clock.take(
-                partial(_pickle_all, states), reply.seconds, states.needs_snapshot
+                lambda: pickle.dumps(states.save(), protocol=5), reply.seconds, states.needs_snapshot
             )
         except Exception as error:  # it may run code of the environment
             self._resident.give_up_states(f"{type(error).__name__}: {error}")
@@ -260,10 +264,6 @@ class RowsServer(Server):
     def close(self) -> None:
         """Close the environments."""
         self._resident.close()
-
-
-def _pickle_all(states: ResidentStates) -> bytes:
-    return pickle.dumps(states.save(), protocol=5)
 
 
 def write_operation(operation: Operation) -> bytes:
@@ -282,12 +282,6 @@ def _is_plain(value: Any) -> bool:
     return (
         kind in _PLAIN or (kind is np.ndarray and not value.dtype.hasobject) or isinstance(value, np.generic)
     )
-
-
-def read_reply(data: bytes) -> Reply:
-    """Return the reply of a worker."""
-    reply: Reply = load_pickled(data) if data else Reply()
-    return reply
 
 
 def _is_empty(reply: Reply) -> bool:
@@ -388,14 +382,14 @@ class WorkerRows:
 
     @property
     def arrays(self) -> RowArrays:
-        """The actions and the latest results of the rows."""
+        """The latest results of the rows."""
         return self.layout.arrays
 
     # -- operations ---------------------------------------------------------------------------------
 
     def prepare(self, chunk: Chunk) -> None:
         """Prepare an operation; see `RowGroup`."""
-        operation, target = chunk.operation, self.arrays.actions
+        operation, target = chunk.operation, self.layout.actions
         chunk.writer = self._write
         if not chunk.is_internal:  # the caller may change them, and a crash may need them again
             operation.own_arguments()
@@ -438,7 +432,7 @@ class WorkerRows:
         if self._writes[rows].any():
             return write_operation(operation)
         assert operation.per_row
-        copy_rows(operation.per_row[0], self.arrays.actions, rows)
+        copy_rows(operation.per_row[0], self.layout.actions, rows)
         self._writes[rows] = chunk.has_actions_in_memory = True
         in_memory = Operation("step", operation.rows, None)
         return b"" if operation.rows is None else pickle.dumps(in_memory, protocol=5)
@@ -462,7 +456,8 @@ class WorkerRows:
             self._fail(chunk, error)
             return
         try:
-            reply = read_reply(pending.result().value)
+            data: bytes = pending.result().value
+            reply: Reply = load_pickled(data) if data else Reply()
         except Exception as unreadable:  # of a class that this process lacks, for example
             reply = Reply()
             if not chunk.is_internal:  # the results of what is repeated are dropped

@@ -23,9 +23,10 @@ from planvec.errors import InvalidBatchError, WorkerTimeoutError
 from planvec.rows import own_copy, take_row
 from planvec.vector import checks
 from planvec.vector.ding_env import TIMESTEP, DingEnv, ResetOptions, as_gymnasium
-from planvec.vector.engine import Engine, EngineOptions
+from planvec.vector.engine import Engine
 from planvec.vector.env_row import InfoForm
 from planvec.vector.operations import Chunk
+from planvec.vector.resident_envs import EngineOptions
 from planvec.vector.states_face import StatesFace
 
 

@@ -26,15 +26,15 @@ _log = logging.getLogger("planvec")
 class _Child:
     """Stands for one environment, in place of DI-engine's process or thread."""
 
-    def __init__(self, supervisor: EnvSupervisor, env_id: int) -> None:
-        self._supervisor, self._env_id = supervisor, env_id
+    def __init__(self, supervisor: EnvSupervisor) -> None:
+        self._supervisor = supervisor
         self.is_renewed = False  # whether the next reset makes the environment anew
 
     def restart(self) -> None:
         self.is_renewed = True
 
     def send(self, payload: SendPayload) -> None:
-        self._supervisor.submit(payload)
+        self._supervisor._submit(payload)
 
 
 class _Answers:
@@ -116,7 +116,7 @@ class EnvSupervisor(DingSupervisor):  # type: ignore[misc]
             shared_memory=False,
             copy_on_get=False,
         )
-        self._children = [_Child(self, env_id) for env_id in range(self.env_num)]
+        self._children = [_Child(self) for _ in range(self.env_num)]
 
     # -- what users call ----------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class EnvSupervisor(DingSupervisor):  # type: ignore[misc]
         answers: list[RecvPayload] = super().recv_all(send_payloads, *args, **kwargs) if send_payloads else []
         return answers
 
-    def submit(self, payload: SendPayload) -> None:
+    def _submit(self, payload: SendPayload) -> None:
         """Prepare what a child is asked. All of it is sent together, which takes fewer messages."""
         env_id = payload.proc_id
         if payload.method is ReserveMethod.GETATTR:
