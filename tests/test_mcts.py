@@ -682,6 +682,8 @@ def test_names_of_fields_say_which_states_share_a_node() -> None:
         planvec.InvalidBatchError, match=r"expected fields of the states \(cell, .*got 'sell'"
     ):
         plan(MCTS(transpositions="sell", **common), "Taxi-v4")
+    with pytest.raises(planvec.InvalidBatchError, match=r"transpositions: expected a key for each of"):
+        plan(MCTS(transpositions=lambda states: np.zeros(1 + len(states)), **common), "Taxi-v4")
 
 
 @pytest.mark.slow
