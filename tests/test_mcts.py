@@ -713,14 +713,7 @@ def test_an_ended_state_is_refused() -> None:
 @pytest.mark.slow
 def test_kernels_are_compiled_once_for_every_kind_of_search() -> None:
     warm_up(MCTS())
-    compiled = [
-        phases.init,
-        simulations.begin,
-        simulations.go_on,
-        simulations.take_steps,
-        simulations.take_values,
-    ]
-    compiled += [simulations.find_outcomes, simulations.expand_half]
+    compiled = [phases.init, *simulations.ENTRANCES]
     for config in CONFIGS.values():
         if config.rollout_policy is None:
             plan(config, "FrozenLake-v1")
