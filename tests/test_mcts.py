@@ -682,6 +682,8 @@ def test_names_of_fields_say_which_states_share_a_node() -> None:
         planvec.InvalidBatchError, match=r"expected fields of the states \(cell, .*got 'sell'"
     ):
         plan(MCTS(transpositions="sell", **common), "Taxi-v4")
+    with pytest.raises(planvec.InvalidBatchError, match=r"transpositions: expected a key for each of"):
+        plan(MCTS(transpositions=lambda states: np.zeros(1 + len(states)), **common), "Taxi-v4")
 
 
 @pytest.mark.slow
@@ -711,14 +713,7 @@ def test_an_ended_state_is_refused() -> None:
 @pytest.mark.slow
 def test_kernels_are_compiled_once_for_every_kind_of_search() -> None:
     warm_up(MCTS())
-    compiled = [
-        phases.init,
-        simulations.begin,
-        simulations.go_on,
-        simulations.take_steps,
-        simulations.take_values,
-    ]
-    compiled += [simulations.find_outcomes, simulations.expand_half]
+    compiled = [phases.init, *simulations.ENTRANCES]
     for config in CONFIGS.values():
         if config.rollout_policy is None:
             plan(config, "FrozenLake-v1")

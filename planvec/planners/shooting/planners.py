@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from planvec.planners.base import Planner, option
+from planvec.planners.base import Planner, SearchPlanner, option
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import action_statistics, check_action_space
 from planvec.planners.search import RolloutRequest, Search, Simulation, StepRequest
@@ -33,7 +33,7 @@ Deviation = float | Sequence[Any] | NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
-class Shooting(Planner):
+class Shooting(SearchPlanner):
     """The base class of shooting planners, which override a few methods; `ShootingSearch` owns the loop."""
 
     num_trajectories: int = option(128, "Number of sequences per iteration, B.")
@@ -93,23 +93,9 @@ class Shooting(Planner):
         """Return the sequence `[L, *action shape]` whose first action is taken: that of the best return."""
         return best
 
-    def begin(
-        self,
-        env: BatchStepper,
-        state: NDArray[Any],
-        generator: np.random.Generator,
-        *,
-        previous: Plan | None = None,
-        info: dict[str, Any] | None = None,
-    ) -> Search:
-        """Return a new search at a state; the arguments are those of `Planner.begin`.
-
-        A `previous` plan of another kind of planner, with other actions or another `dt` is ignored.
-        """
-        distribution = self.initial_distribution(env.action_space)
-        if previous is not None and distribution.can_continue(previous.search_data):
-            distribution = distribution.shifted(previous.search_data)
-        return ShootingSearch(self, env, state, generator, distribution)
+    def _search_class(self) -> type[Search]:
+        """Return the class of the search."""
+        return ShootingSearch
 
 
 class ShootingSearch(Search):
@@ -121,8 +107,13 @@ class ShootingSearch(Search):
         env: BatchStepper,
         state: NDArray[Any],
         generator: np.random.Generator,
-        distribution: Distribution,
+        previous: Plan | None,
+        info: dict[str, Any] | None,
     ) -> None:
+        # A plan of another kind of planner, with other actions or another `dt`, is ignored.
+        distribution = planner.initial_distribution(env.action_space)
+        if previous is not None and distribution.can_continue(previous.search_data):
+            distribution = distribution.shifted(previous.search_data)
         self._planner = planner
         self._env = env
         self._state = state

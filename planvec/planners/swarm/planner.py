@@ -6,16 +6,10 @@ Letters: B walkers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from planvec.planners.base import option
-from planvec.planners.plan import Plan
 from planvec.planners.search import Search
 from planvec.planners.swarm.config import SwarmConfig
-from planvec.rows import BatchStepper
 
 
 @dataclass(frozen=True)
@@ -46,26 +40,11 @@ class Swarm(SwarmConfig):
         ValueError: A number is out of range.
     """
 
-    def begin(
-        self,
-        env: BatchStepper,
-        state: NDArray[Any],
-        generator: np.random.Generator,
-        *,
-        previous: Plan | None = None,
-        info: dict[str, Any] | None = None,
-    ) -> Search:
-        """Return a new swarm at a state; the arguments are those of `Planner.begin`.
+    def _search_class(self) -> type[Search]:
+        """Return the class of the search."""
+        from planvec.planners.swarm.search import SwarmSearch  # here, since numba takes long to import
 
-        Raises:
-            UnsupportedEnvError: Actions of this space cannot be drawn uniformly.
-        """
-        from planvec.planners.swarm.search import (  # here, since numba takes long to import
-            SwarmSearch,
-            remaining_sequence,
-        )
-
-        return SwarmSearch(self, env, state, generator, remaining_sequence(previous))
+        return SwarmSearch
 
 
 @dataclass(frozen=True)
@@ -88,20 +67,8 @@ class SwarmWave(SwarmConfig):
     num_walkers: int = option(128, "Number of walkers, B.")
     num_iterations: int = option(1000, "Moves of each walker, at most.")
 
-    def begin(
-        self,
-        env: BatchStepper,
-        state: NDArray[Any],
-        generator: np.random.Generator,
-        *,
-        previous: Plan | None = None,
-        info: dict[str, Any] | None = None,
-    ) -> Search:
-        """Return a new wave at a state; the arguments are those of `Planner.begin`.
-
-        Raises:
-            UnsupportedEnvError: Actions of this space cannot be drawn uniformly.
-        """
+    def _search_class(self) -> type[Search]:
+        """Return the class of the search."""
         from planvec.planners.swarm.search import WaveSearch  # here, since numba takes long to import
 
-        return WaveSearch(self, env, state, generator, previous)
+        return WaveSearch

@@ -13,7 +13,6 @@ from planvec.planners.novelty.features import NewFeatures, features_for
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import (
     action_statistics,
-    check_action_space,
     mean_action,
     most_visited,
 )
@@ -48,9 +47,9 @@ class SwarmSearch(Search):
         env: BatchStepper,
         state: NDArray[Any],
         generator: np.random.Generator,
-        guide: ActionSequence | None = None,
+        previous: Plan | None,
+        info: dict[str, Any] | None,
     ) -> None:
-        check_action_space(env.action_space)
         self._config = config
         self._env = env
         self._observation_space = env.observation_space
@@ -61,7 +60,7 @@ class SwarmSearch(Search):
             min(int(config.num_elites), config.num_walkers),
         )
         self._generator = generator
-        self._guide = guide
+        self._guide = remaining_sequence(previous)
         self._new_features: NewFeatures | None = None
         if config.novelty_scale:
             self._new_features = NewFeatures(features_for(env.observation_space, config.features))
@@ -160,8 +159,9 @@ class WaveSearch(SwarmSearch):
         state: NDArray[Any],
         generator: np.random.Generator,
         previous: Plan | None,
+        info: dict[str, Any] | None,
     ) -> None:
-        super().__init__(config, env, state, generator)
+        super().__init__(config, env, state, generator, None, info)
         self._previous = previous if _can_reuse(previous, env) else None
         self._sequence: ActionSequence | None = None
         self._sequence_return = 0.0

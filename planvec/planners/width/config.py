@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,18 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
-from planvec.planners.base import Planner, option
+from planvec.planners.base import SearchPlanner, option
 from planvec.planners.novelty.numbers import FeatureFunction, check_features
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import equal_actions, list_actions
-from planvec.planners.search import Search
-from planvec.rows import BatchStepper, state_keys
+from planvec.rows import state_keys
 
 _DEFAULT_SIMULATIONS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class WidthConfig(Planner):
+class WidthConfig(SearchPlanner):
     """Holds the settings of `RolloutIW` and `IW`, which describe them."""
 
     num_simulations: int | None = option(
@@ -97,30 +95,7 @@ class WidthConfig(Planner):
                 "Swarm or CEM"
             )
 
-    @abstractmethod
-    def _search_class(self) -> type[Search]:
-        """Import and return the class of the search; importing it imports numba, which takes long."""
-
-    def begin(
-        self,
-        env: BatchStepper,
-        state: NDArray[Any],
-        generator: np.random.Generator,
-        *,
-        previous: Plan | None = None,
-        info: dict[str, Any] | None = None,
-    ) -> Search:
-        """Return a new search at a state; the arguments are those of `Planner.begin`.
-
-        Raises:
-            UnsupportedEnvError: Actions of this space cannot be listed, or its observations have no numbers.
-        """
-        self.check_space(env.action_space)
-        search_class: Any = self._search_class()
-        search: Search = search_class(self, env, state, generator, self._kept_tree(state, previous), info)
-        return search
-
-    def _kept_tree(self, state: NDArray[Any], previous: Plan | None) -> Any:
+    def kept_tree(self, state: NDArray[Any], previous: Plan | None) -> Any:
         """Return the tree that is left of the last decision, at a state; None for a new one."""
         from planvec.planners.width.tree import Origin, WidthTree
 

@@ -45,7 +45,7 @@ class WidthSearch(Search):
         env: BatchStepper,
         state: NDArray[Any],
         generator: np.random.Generator,
-        tree: WidthTree | None,
+        previous: Plan | None,
         info: dict[str, Any] | None,
     ) -> None:
         self._config = config
@@ -53,6 +53,7 @@ class WidthSearch(Search):
         self._env = env
         self._generator = generator
         self._features = features_for(env.observation_space, config.features)
+        tree = config.kept_tree(state, previous)
         if tree is None:
             actions = list_actions(env.action_space)
             assert actions is not None  # `check_space` has refused others
