@@ -226,91 +226,6 @@ def with_text(emulator: bytes, text: bytes = SHORT_TEXT) -> bytes:
     return head + _INT.pack(len(text)) + text + emulator[_TEXT:]
 
 
-_SETTINGS: dict[str, tuple[str, ...]] = {
-    "Bool": ("display_screen", "sound", "sound_obs", "color_averaging", "truncate_on_loss_of_life"),
-    "Int": ("random_seed", "max_num_frames_per_episode", "frame_skip", "reward_min", "reward_max"),
-}
-
-
-class Console(ale_py.ALEInterface):
-    """Loads games, runs single frames, and restores states without their picture."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__()
-        for kind, names in _SETTINGS.items():
-            for name in names:
-                getattr(self, f"set{kind}")(name, getattr(env.ale, f"get{kind}")(name))
-        self.setFloat("repeat_action_probability", 0.0)
-        self._loaded: list[Any] = []  # the game, its mode and its difficulty
-        self._starts: dict[tuple[Any, ...], Start] = {}  # by the game, its mode and its difficulty
-        self._load_pending = False  # whether the game is still to be loaded
-        self._is_new = False  # whether the next reset is the first one since the game was loaded
-        self._is_painted = False  # whether all of the picture was drawn since the last restore
-        self._cached_state: bytes | None = None  # the current state, if it is known
-        self._score: GolfScore | None = None
-
-    def loadROM(self, path: Any) -> None:  # noqa: N802 - ale-py's name, as are the next ones
-        """Load a game. That takes 80 ms, and is postponed if the state after the next reset is known."""
-        self._loaded, self._is_new = [path], True
-        self._load_pending = any(known[0] == path for known in self._starts)
-        if not self._load_pending:
-            super().loadROM(path)
-
-    def setMode(self, mode: int) -> None:  # noqa: N802
-        """Choose a mode, from the next reset on."""
-        self._loaded.append(("mode", mode))
-        super().setMode(mode)
-
-    def setDifficulty(self, difficulty: int) -> None:  # noqa: N802
-        """Choose a difficulty, from the next reset on."""
-        self._loaded.append(("difficulty", difficulty))
-        super().setDifficulty(difficulty)
-
-    def _load_game(self) -> None:
-        """Load the game, even if it was loaded before."""
-        path, *choices = self._loaded
-        super().loadROM(path)
-        for name, value in choices:
-            (super().setMode if name == "mode" else super().setDifficulty)(value)
-
-    def _run_frame(self, action: int, strength: float = 1.0) -> int:
-        reward: int = super().act(action, strength)
-        if self._score is not None:
-            self._score.update(self.getRAM())
-        return reward
-
-    def _state(self) -> bytes:
-        """Return the current state, without the text of the generator; see `serialize`."""
-        if self._cached_state is None:
-            state = serialize(self)
-            self._cached_state = state if self._score is None else self._score.write(state)
-        return self._cached_state
-
-    def _restore_state(self, state: bytes, is_within: bool) -> None:
-        """Restore a state, but not its picture."""
-        self._finish_frame()
-        # An endless loop of one instruction draws no picture, so that nothing is written beyond it later.
-        start = next(iter(self._starts.values())) if is_within else None
-        self._load_state(drawing_objects(state) if start is None else looping(start.state))
-        super().act(0)
-        self._load_state(state)
-
-    def _finish_frame(self) -> None:
-        """Finish an interrupted frame: restoring a state within it would write beyond the picture."""
-        while not is_whole(self._state()):
-            if self.game_over():
-                super().reset_game()
-            super().act(0)
-            self._cached_state = None
-        self._cached_state = None
-
-    def _load_state(self, data: bytes) -> None:
-        self.restoreState(ale_py.ALEState(data))
-        self._is_painted = False
-        if self._score is not None:
-            self._score.read(data)
-
-
 # -- The generator of the emulator, from which each reset draws the contents of the console's memory.
 #
 # Loading a game seeds it, always with the same number. So its text follows from the number of resets since.
@@ -392,18 +307,37 @@ _MAX_INTERRUPTED = 32  # Frames in a row that may be interrupted, when no checkp
 _INTERRUPTS_FRAMES = frozenset({"qbert", "tetris", "tic_tac_toe_3d", "video_checkers"})
 
 
-class History(Console):
-    """Notes frames, and saves and restores states with them."""
+_SETTINGS: dict[str, tuple[str, ...]] = {
+    "Bool": ("display_screen", "sound", "sound_obs", "color_averaging", "truncate_on_loss_of_life"),
+    "Int": ("random_seed", "max_num_frames_per_episode", "frame_skip", "reward_min", "reward_max"),
+}
+
+
+class Emulator(ale_py.ALEInterface):
+    """Replaces the `ale` of an `ale_py.AtariEnv`."""
 
     def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self._env = env
-        previous = env.ale  # a `History` if the environment is opened a second time
+        super().__init__()
+        previous = env.ale  # an `Emulator` if the environment is opened a second time
+        for kind, names in _SETTINGS.items():
+            for name in names:
+                getattr(self, f"set{kind}")(name, getattr(previous, f"get{kind}")(name))
         probability = previous.getFloat("repeat_action_probability")
         # the probability that a frame repeats the last action, drawn from `env.np_random`
-        self.stickiness: float = previous.stickiness if isinstance(previous, History) else probability
-        self._frame = struct.Struct("<Bf" if env.continuous else "<B")
+        self.stickiness: float = previous.stickiness if isinstance(previous, Emulator) else probability
+        self.setFloat("repeat_action_probability", 0.0)
+        self._env = env
+        self._loaded: list[Any] = []  # the game, its mode and its difficulty
+        self._starts: dict[tuple[Any, ...], Start] = {}  # by the game, its mode and its difficulty
+        self._start_repaints: bool | None = None  # None: not known yet
+        self._load_pending = False  # whether the game is still to be loaded
+        self._is_new = False  # whether the next reset is the first one since the game was loaded
+        self._is_painted = False  # whether all of the picture was drawn since the last restore
+        self._cached_state: bytes | None = None  # the current state, if it is known
+        self._score: GolfScore | None = None
+        self._texts = GeneratorTexts(self._text_after_reset)
         self._turns_paddle = bool(env.continuous)
+        self._frame = struct.Struct("<Bf" if self._turns_paddle else "<B")
         self.frame_size = self._frame.size  # bytes that the action of one frame takes
         self._interrupts_frames = env._game in _INTERRUPTS_FRAMES
         shortest = env._frameskip if isinstance(env._frameskip, int) else env._frameskip[0]
@@ -414,6 +348,71 @@ class History(Console):
         self.max_frames = 2 * _FRAMES_PER_CHECKPOINT + _MAX_INTERRUPTED
         self._num_resets = 0  # since the game was loaded
         self._begin_episode()
+
+    # -- games, frames, and states without their picture ----------------------------------------------
+
+    def loadROM(self, path: Any) -> None:  # noqa: N802 - ale-py's name, as are the next ones
+        """Load a game. That takes 80 ms, and is postponed if the state after the next reset is known."""
+        self._loaded, self._is_new = [path], True
+        self._load_pending = any(known[0] == path for known in self._starts)
+        if not self._load_pending:
+            super().loadROM(path)
+
+    def setMode(self, mode: int) -> None:  # noqa: N802
+        """Choose a mode, from the next reset on."""
+        self._loaded.append(("mode", mode))
+        super().setMode(mode)
+
+    def setDifficulty(self, difficulty: int) -> None:  # noqa: N802
+        """Choose a difficulty, from the next reset on."""
+        self._loaded.append(("difficulty", difficulty))
+        super().setDifficulty(difficulty)
+
+    def _load_game(self) -> None:
+        """Load the game, even if it was loaded before."""
+        path, *choices = self._loaded
+        super().loadROM(path)
+        for name, value in choices:
+            (super().setMode if name == "mode" else super().setDifficulty)(value)
+
+    def _run_frame(self, action: int, strength: float = 1.0) -> int:
+        reward: int = super().act(action, strength)
+        if self._score is not None:
+            self._score.update(self.getRAM())
+        return reward
+
+    def _state(self) -> bytes:
+        """Return the current state, without the text of the generator; see `serialize`."""
+        if self._cached_state is None:
+            state = serialize(self)
+            self._cached_state = state if self._score is None else self._score.write(state)
+        return self._cached_state
+
+    def _restore_state(self, state: bytes, is_within: bool) -> None:
+        """Restore a state, but not its picture."""
+        self._finish_frame()
+        # An endless loop of one instruction draws no picture, so that nothing is written beyond it later.
+        start = next(iter(self._starts.values())) if is_within else None
+        self._load_state(drawing_objects(state) if start is None else looping(start.state))
+        super().act(0)
+        self._load_state(state)
+
+    def _finish_frame(self) -> None:
+        """Finish an interrupted frame: restoring a state within it would write beyond the picture."""
+        while not is_whole(self._state()):
+            if self.game_over():
+                super().reset_game()
+            super().act(0)
+            self._cached_state = None
+        self._cached_state = None
+
+    def _load_state(self, data: bytes) -> None:
+        self.restoreState(ale_py.ALEState(data))
+        self._is_painted = False
+        if self._score is not None:
+            self._score.read(data)
+
+    # -- states with the frames since a checkpoint -----------------------------------------------------
 
     def _begin_episode(self) -> None:
         self._held: Frame = (0, 1.0)
@@ -501,15 +500,6 @@ class History(Console):
             (self._checkpoint, offset), self._since_reset = self._next_checkpoint, False
             del self._frames[:offset]
             self._next_checkpoint = None
-
-
-class Emulator(History):
-    """Replaces the `ale` of an `ale_py.AtariEnv`."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self._texts = GeneratorTexts(self._text_after_reset)
-        self._start_repaints: bool | None = None  # None: not known yet
 
     # -- the interface of ale-py ----------------------------------------------------------------------
 

@@ -187,16 +187,7 @@ def _entries(env: Any, some: Sequence[Any] | None = None) -> Iterator[Entry]:
         for name, value in attributes_of(layer).items()
         if name not in ("env", "_ezpickle_args", "_ezpickle_kwargs", "_saved_kwargs")
     ]
-    while roots:
-        inner = []
-        for entry in entries_of(roots, layers):
-            yield entry
-            function = getattr(entry.value, "__func__", entry.value)
-            if isinstance(function, types.FunctionType):
-                inside = [*cell_contents(function.__closure__ or ()), *(function.__defaults__ or ())]
-                inner += [Entry(f"a variable of {entry.path}", value) for value in inside]
-        layers += [entry.value for entry in roots]  # a function may hold itself
-        roots = inner
+    return entries_of(roots, layers, enter_functions=True)
 
 
 def _is_mutable(value: Any) -> bool:

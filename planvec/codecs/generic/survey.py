@@ -23,6 +23,7 @@ from planvec.codecs.generic.attributes import (
     ATOMS,
     RESEEDABLE,
     attributes_of,
+    cell_contents,
     is_compiled_function,
     is_simulator_object,
     names_in_code,
@@ -59,6 +60,7 @@ def entries_of(
     stop_at: Iterable[Any] = (),
     enter_sets: bool = True,
     enter_simulators: bool = False,
+    enter_functions: bool = False,
 ) -> Iterator[Entry]:
     """Iterate over the objects that roots hold, each once, in the same order in every process."""
     # Numbers and text are passed over unless they are in a container. At most 200,000 objects are visited.
@@ -78,6 +80,10 @@ def entries_of(
                 continue
             if enter_simulators or not is_simulator_object(entry.value):
                 queue.extend(_children(entry))
+            function = getattr(entry.value, "__func__", entry.value) if enter_functions else None
+            if isinstance(function, types.FunctionType):
+                inside = [*cell_contents(function.__closure__ or ()), *(function.__defaults__ or ())]
+                queue.extend(Entry(f"a variable of {entry.path}", value) for value in inside)
 
 
 def _children(entry: Entry) -> Iterator[Entry]:
