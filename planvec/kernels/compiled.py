@@ -79,8 +79,9 @@ class LoopKernel(ABC):
             *(types.int64, types.float64, _SEEDS, types.int64, types.uint64, types.int64, *[_NUMBERS] * 4),
             *(_BYTES, _RESULTS),
         )
-        self._step_loops: dict[bool, Callable[..., int]] = {}  # by whether actions are repeated
-        self._step_loop(not self._has_single_loop)
+        repeats = not self._has_single_loop
+        # by whether actions are repeated; the other one is compiled when it is first used
+        self._step_loops = {repeats: self._compile_step(repeats)}
 
     @abstractmethod
     def _constants(self) -> Any:
@@ -104,17 +105,15 @@ class LoopKernel(ABC):
         """Spread states over all states, for the proof; see `Kernel`."""
         return
 
-    def _step_loop(self, repeats: bool) -> Callable[..., int]:
-        """Return the loop over steps, with or without repeats, compiled when it is first used."""
-        if repeats not in self._step_loops:
-            extras = types.Array(types.float64, 1 + len(self._infos_shape or ()), "C")
-            self._step_loops[repeats] = compile_loop(
-                step_rows,
-                *(self._type, self._constants_type, types.int64, types.int64, _BYTES, _BYTES),
-                *(_INTEGERS if repeats else types.none, _SEEDS, types.int64, _BYTES, types.boolean),
-                *(types.UniTuple(_BYTES, len(self._layout.observation)), _RESULTS, extras, types.boolean),
-            )
-        return self._step_loops[repeats]
+    def _compile_step(self, repeats: bool) -> Callable[..., int]:
+        """Return the loop over steps, with or without repeats."""
+        extras = types.Array(types.float64, 1 + len(self._infos_shape or ()), "C")
+        return compile_loop(
+            step_rows,
+            *(self._type, self._constants_type, types.int64, types.int64, _BYTES, _BYTES),
+            *(_INTEGERS if repeats else types.none, _SEEDS, types.int64, _BYTES, types.boolean),
+            *(types.UniTuple(_BYTES, len(self._layout.observation)), _RESULTS, extras, types.boolean),
+        )
 
     def _run(self, run: Callable[[int, int, int], int], num_rows: int, num_steps: int, is_even: bool) -> bool:
         """Run a loop over all rows, on all threads. Returns whether no row was refused."""
@@ -127,7 +126,9 @@ class LoopKernel(ABC):
         if constants is None or (self.has_masks and batch.same_dt != 1):
             return None
         repeats = batch.same_dt != 1 or not self._has_single_loop
-        loop, num_rows = self._step_loop(repeats), len(batch.states)
+        if repeats not in self._step_loops:
+            self._step_loops[repeats] = self._compile_step(repeats)
+        loop, num_rows = self._step_loops[repeats], len(batch.states)
         has_extras = info_keys != () and self._infos_shape is not None
         observations = out.observations
         if observations is None:  # nobody wants them
