@@ -54,6 +54,7 @@ class LoopKernel(ABC):
         dtype: np.dtype[Any],  # the dtype of one state
         time_limit: int | None,
         num_threads: int,
+        constants: Any,  # the present ones; see `_constants`
         infos_shape: tuple[int, ...] | None,  # shape of what the infos of a row are made of; None: no infos
     ) -> None:
         self._base: Any = env.unwrapped
@@ -69,9 +70,6 @@ class LoopKernel(ABC):
         # the range of random actions; None if they are drawn otherwise
         self.action_range = ActionRange.of(env.action_space)
         self._infos_shape = infos_shape
-        constants = self._constants()
-        if constants is None:
-            raise ValueError("the environment was changed")
         self._constants_type = numba.typeof(self._passed(constants, 0))
         self._roll_rows = compile_loop(
             roll_rows,
@@ -205,12 +203,13 @@ class CompiledKernel(LoopKernel):
     ) -> None:
         self._kernel = kernel
         self._check_code(env.unwrapped)
-        self._flags = _flags_of(kernel.constants(env.unwrapped))
+        constants = kernel.constants(env.unwrapped)
+        self._flags = _flags_of(constants)
         layout = layout_of(dtype, kernel.fields, env)
         kernel_type = KernelType(kernel, self._digest(), layout, self._flags)
         self._loops: dict[tuple[Any, Hashable], BoundLoop] = {}
         infos_shape = None if kernel.columns is None else ()
-        super().__init__(kernel_type, env, dtype, time_limit, num_threads, infos_shape)
+        super().__init__(kernel_type, env, dtype, time_limit, num_threads, constants, infos_shape)
 
     def _check_code(self, base: Any) -> None:
         """Check that the environment steps with the code for which the kernel was written."""
