@@ -54,6 +54,7 @@ class LoopKernel(ABC):
         dtype: np.dtype[Any],  # the dtype of one state
         time_limit: int | None,
         num_threads: int,
+        constants: Any,  # the present ones; see `_constants`
         infos_shape: tuple[int, ...] | None,  # shape of what the infos of a row are made of; None: no infos
     ) -> None:
         self._base: Any = env.unwrapped
@@ -69,9 +70,6 @@ class LoopKernel(ABC):
         # the range of random actions; None if they are drawn otherwise
         self.action_range = ActionRange.of(env.action_space)
         self._infos_shape = infos_shape
-        constants = self._constants()
-        if constants is None:
-            raise ValueError("the environment was changed")
         self._constants_type = numba.typeof(self._passed(constants, 0))
         self._roll_rows = compile_loop(
             roll_rows,
@@ -79,8 +77,9 @@ class LoopKernel(ABC):
             *(types.int64, types.float64, _SEEDS, types.int64, types.uint64, types.int64, *[_NUMBERS] * 4),
             *(_BYTES, _RESULTS),
         )
-        self._step_loops: dict[bool, Callable[..., int]] = {}  # by whether actions are repeated
-        self._step_loop(not self._has_single_loop)
+        repeats = not self._has_single_loop
+        # by whether actions are repeated; the other one is compiled when it is first used
+        self._step_loops = {repeats: self._compile_step(repeats)}
 
     @abstractmethod
     def _constants(self) -> Any:
@@ -104,17 +103,15 @@ class LoopKernel(ABC):
         """Spread states over all states, for the proof; see `Kernel`."""
         return
 
-    def _step_loop(self, repeats: bool) -> Callable[..., int]:
-        """Return the loop over steps, with or without repeats, compiled when it is first used."""
-        if repeats not in self._step_loops:
-            extras = types.Array(types.float64, 1 + len(self._infos_shape or ()), "C")
-            self._step_loops[repeats] = compile_loop(
-                step_rows,
-                *(self._type, self._constants_type, types.int64, types.int64, _BYTES, _BYTES),
-                *(_INTEGERS if repeats else types.none, _SEEDS, types.int64, _BYTES, types.boolean),
-                *(types.UniTuple(_BYTES, len(self._layout.observation)), _RESULTS, extras, types.boolean),
-            )
-        return self._step_loops[repeats]
+    def _compile_step(self, repeats: bool) -> Callable[..., int]:
+        """Return the loop over steps, with or without repeats."""
+        extras = types.Array(types.float64, 1 + len(self._infos_shape or ()), "C")
+        return compile_loop(
+            step_rows,
+            *(self._type, self._constants_type, types.int64, types.int64, _BYTES, _BYTES),
+            *(_INTEGERS if repeats else types.none, _SEEDS, types.int64, _BYTES, types.boolean),
+            *(types.UniTuple(_BYTES, len(self._layout.observation)), _RESULTS, extras, types.boolean),
+        )
 
     def _run(self, run: Callable[[int, int, int], int], num_rows: int, num_steps: int, is_even: bool) -> bool:
         """Run a loop over all rows, on all threads. Returns whether no row was refused."""
@@ -127,7 +124,9 @@ class LoopKernel(ABC):
         if constants is None or (self.has_masks and batch.same_dt != 1):
             return None
         repeats = batch.same_dt != 1 or not self._has_single_loop
-        loop, num_rows = self._step_loop(repeats), len(batch.states)
+        if repeats not in self._step_loops:
+            self._step_loops[repeats] = self._compile_step(repeats)
+        loop, num_rows = self._step_loops[repeats], len(batch.states)
         has_extras = info_keys != () and self._infos_shape is not None
         observations = out.observations
         if observations is None:  # nobody wants them
@@ -204,12 +203,13 @@ class CompiledKernel(LoopKernel):
     ) -> None:
         self._kernel = kernel
         self._check_code(env.unwrapped)
-        self._flags = _flags_of(kernel.constants(env.unwrapped))
+        constants = kernel.constants(env.unwrapped)
+        self._flags = _flags_of(constants)
         layout = layout_of(dtype, kernel.fields, env)
         kernel_type = KernelType(kernel, self._digest(), layout, self._flags)
         self._loops: dict[tuple[Any, Hashable], BoundLoop] = {}
         infos_shape = None if kernel.columns is None else ()
-        super().__init__(kernel_type, env, dtype, time_limit, num_threads, infos_shape)
+        super().__init__(kernel_type, env, dtype, time_limit, num_threads, constants, infos_shape)
 
     def _check_code(self, base: Any) -> None:
         """Check that the environment steps with the code for which the kernel was written."""

@@ -351,7 +351,8 @@ class MujocoKernel(LoopKernel):
             raise ValueError(f"states of another form: {dtype}")
         digest = code_digest(task.before, task.outcome, task.observe)
         kernel_type = TaskType(task, digest, layout)
-        super().__init__(kernel_type, env, dtype, time_limit, num_threads, (num_extras,))
+        constants = task.constants(base)
+        super().__init__(kernel_type, env, dtype, time_limit, num_threads, constants, (num_extras,))
 
     def _constants(self) -> Any:
         base = self._base

@@ -401,9 +401,9 @@ class OwnCompiledKernel(CompiledKernel):
     def _numbers(self) -> tuple[Any, ...] | None:
         return None if self.has_changed() else super()._numbers()
 
-    def _step_loop(self, repeats: bool) -> Callable[..., int]:
+    def _compile_step(self, repeats: bool) -> Callable[..., int]:
         with self._cache():
-            return super()._step_loop(repeats)
+            return super()._compile_step(repeats)
 
     def _constants(self) -> tuple[Any, ...]:
         return self._known.constants
