@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -39,10 +40,16 @@ class _Physics(Codec):
         self.dtype = np.dtype([("physics", "<f8", self.size)])
 
     def get(self, env: Any) -> Any:
-        return (env.state,)
+        return env.state
 
     def set(self, env: Any, value: Any) -> None:
-        (env.state,) = value
+        env.state = value
+
+    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+        records["physics"] = np.array(values)
+
+    def unpack(self, records: NDArray[Any]) -> list[Any]:
+        return list(records["physics"].copy())
 
     def observe(self, env: Any) -> Any:
         return np.array(env.state, dtype=np.float32)
@@ -66,12 +73,12 @@ class CartPoleCodec(_Physics):
     )
 
     def set(self, env: Any, value: Any) -> None:
-        (env.state,) = value
+        env.state = value
         env.steps_beyond_terminated = None  # planvec never steps beyond the end
 
     def unpack(self, records: NDArray[Any]) -> list[Any]:
         # The equations only add, multiply and divide: Python floats give the same bits in less time.
-        return [(physics,) for physics in records["physics"].tolist()]
+        return list(records["physics"].tolist())
 
 
 class MountainCarCodec(_Physics):
@@ -90,12 +97,24 @@ class PendulumCodec(_Physics):
         self.dtype = np.dtype([("physics", "<f8", 2), ("torque", "<f4"), ("has_torque", "?")])
 
     def get(self, env: Any) -> Any:
-        has_torque = env.last_u is not None
-        return env.state, env.last_u if has_torque else 0.0, has_torque
+        return env.state, env.last_u
 
     def set(self, env: Any, value: Any) -> None:
-        env.state, torque, has_torque = value
-        env.last_u = np.float32(torque) if has_torque else None
+        env.state, env.last_u = value
+
+    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+        physics, torques = zip(*values, strict=True)
+        records["physics"] = np.array(physics)
+        records["torque"] = [0.0 if torque is None else torque for torque in torques]
+        records["has_torque"] = [torque is not None for torque in torques]
+
+    def unpack(self, records: NDArray[Any]) -> list[Any]:
+        physics = list(records["physics"].copy())
+        torques = [
+            torque if has else None
+            for torque, has in zip(records["torque"], records["has_torque"].tolist(), strict=True)
+        ]
+        return list(zip(physics, torques, strict=True))
 
     def observe(self, env: Any) -> Any:
         return env._get_obs()

@@ -308,18 +308,34 @@ class StackCodec(StateCodec):
         return _Part(dtype, pack, unpack, self._set_observation, lambda: self._saved_observation)
 
     def _bind(self) -> None:
-        """Define `set` and `get`, of tuples with the values of all parts."""
-        setters, getters = [part.set for part in self._parts], [part.get for part in self._parts]
+        """Define `set` and `get`. A value with a single part is not wrapped in a tuple."""
+        self._single = len(self._parts) == 1
+        setters = [part.set for part in self._parts]
+        # Whoever calls `get` has the observation.
+        getters = [part.get for part in self._parts[: -1 if self.saves_observation else None]]
+        set_first, get_first = setters[0], getters[0]
 
         def set_all(value: Any) -> None:
             for setter, part in zip(setters, value, strict=True):
                 setter(part)
 
+        def set_one_and_observation(value: Any) -> None:
+            part, self._saved_observation = value
+            set_first(part)
+
         def get_all(observation: Any) -> Any:
-            self._saved_observation = observation
             return tuple([getter() for getter in getters])
 
-        self.set, self.get = set_all, get_all
+        def get_all_and_observation(observation: Any) -> Any:
+            return (*[getter() for getter in getters], observation)
+
+        # Most environments have one part, or one and the observation. For these a loop would double the cost.
+        if self._single:
+            self.set, self.get = set_first, lambda observation: get_first()
+        elif len(getters) == 1:
+            self.set, self.get = set_one_and_observation, lambda observation: (get_first(), observation)
+        else:
+            self.set, self.get = set_all, get_all_and_observation if self.saves_observation else get_all
 
     def include(self, graph: ObjectGraph) -> None:
         """Include what pickles refer to in the fingerprint, and what has a number in the origin of states."""
@@ -412,7 +428,11 @@ class StackCodec(StateCodec):
     def load(self, states: NDArray[Any]) -> Rows:
         if not self._is_fixed:
             return self._load_saved(states)
-        values = list(zip(*[part.unpack(states) for part in self._parts], strict=True))
+        if self._single:
+            values = self._codec.unpack(states)
+        else:
+            columns = [part.unpack(states) for part in self._parts]
+            values = list(zip(*columns, strict=True))
         elapsed = states["elapsed_steps"].tolist() if self.time_limit else [0] * len(states)
         return Rows(values, elapsed, states["terminated"].tolist(), states["truncated"].tolist())
 
@@ -422,8 +442,11 @@ class StackCodec(StateCodec):
         if not self._is_fixed:
             self._dump_saved(rows, out)
             return
-        for part, column in zip(self._parts, zip(*rows.values, strict=True), strict=True):
-            part.pack(column, out)
+        if self._single:
+            self._codec.pack(rows.values, out)
+        else:
+            for part, column in zip(self._parts, zip(*rows.values, strict=True), strict=True):
+                part.pack(column, out)
         if self.time_limit:
             try:
                 out["elapsed_steps"] = rows.elapsed

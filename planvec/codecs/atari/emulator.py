@@ -302,6 +302,8 @@ def _advanced(text: bytes, num_draws: int) -> bytes:
 REPAINTED = 3
 # Whole frames between two checkpoints. A checkpoint takes as long as half a frame.
 _FRAMES_PER_CHECKPOINT = 16
+# the same if every step repaints the picture, so that frames are seldom repeated
+_FRAMES_PER_CHECKPOINT_OF_LONG_STEPS = 40
 _MAX_INTERRUPTED = 32  # Frames in a row that may be interrupted, when no checkpoint can be made. 7 were seen.
 # Games known to interrupt frames. All their frames are checked; in other games the last one of a step.
 _INTERRUPTS_FRAMES = frozenset({"qbert", "tetris", "tic_tac_toe_3d", "video_checkers"})
@@ -344,8 +346,12 @@ class Emulator(ale_py.ALEInterface):
         # Whether every step repaints the picture. Then it also ends with a new checkpoint, if it began with a
         # restore.
         self.has_long_steps = shortest >= REPAINTED
+        is_often_painted = self.has_long_steps and not self._interrupts_frames
+        self._frames_per_checkpoint = (
+            _FRAMES_PER_CHECKPOINT_OF_LONG_STEPS if is_often_painted else _FRAMES_PER_CHECKPOINT
+        )
         # largest number of frames since the checkpoint
-        self.max_frames = 2 * _FRAMES_PER_CHECKPOINT + _MAX_INTERRUPTED
+        self.max_frames = 2 * self._frames_per_checkpoint + _MAX_INTERRUPTED
         self._num_resets = 0  # since the game was loaded
         self._begin_episode()
 
@@ -436,7 +442,7 @@ class Emulator(ale_py.ALEInterface):
         if not self._interrupts_frames or is_whole(self._state()):
             self._num_whole += 1
             self._num_unpainted = max(0, self._num_unpainted - 1)
-        if self._num_whole >= _FRAMES_PER_CHECKPOINT:
+        if self._num_whole >= self._frames_per_checkpoint:
             self._set_next_checkpoint()
 
     def save(self) -> Saved:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -358,14 +358,26 @@ class PhysicsCodec(Codec):
         return [*super().identity(env), type(env).__module__, model_bytes(env.model)]
 
     def get(self, env: Any) -> Any:
-        mujoco.mj_getState(self._model, self._data, self._state, INTEGRATION)
-        return (np.concatenate(self._parts),)
+        if self._views:
+            mujoco.mj_getState(self._model, self._data, self._state, INTEGRATION)
+            return np.concatenate(self._parts)
+        value = np.empty(self._size)
+        mujoco.mj_getState(self._model, self._data, value, INTEGRATION)
+        return value
 
     def set(self, env: Any, value: Any) -> None:
-        (physics,) = value
-        mujoco.mj_setState(self._model, self._data, physics[: self._num_state], INTEGRATION)
-        for view, start, stop in self._views:
-            view[:] = physics[start:stop]
+        if self._views:
+            mujoco.mj_setState(self._model, self._data, value[: self._num_state], INTEGRATION)
+            for view, start, stop in self._views:
+                view[:] = value[start:stop]
+        else:
+            mujoco.mj_setState(self._model, self._data, value, INTEGRATION)
+
+    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+        records["physics"] = np.concatenate(values).reshape(len(values), self._size)
+
+    def unpack(self, records: NDArray[Any]) -> list[Any]:
+        return list(records["physics"].copy())
 
     def observe(self, env: Any) -> Any:
         return env._get_obs() if self._observes else None
