@@ -33,7 +33,7 @@ def record(has_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> list[SearchRun]
     load = SearchRun.load
 
     def loaded(self: SearchRun) -> None:
-        if self.has_kernel == has_kernel:
+        if (self._use is not None) == has_kernel:
             made.append(self)
         load(self)
 
@@ -267,6 +267,15 @@ def test_an_error_of_the_environment_ends_a_search_without_driver(row_runs: list
     assert len(row_runs) == 2
     with pytest.raises(planvec.ClosedError):
         MCTS(num_simulations=4).plan(env, state)
+
+
+def test_a_fault_of_the_loop_without_kernel_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any) -> int:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(compiled_search, "load_loop", lambda _: fails)
+    with PlanEnv("CartPole-v1", compiled=False) as env, pytest.raises(RuntimeError, match="a fault"):
+        MCTS(num_simulations=400, rollout_horizon=0).plan(env, env.reset(seed=0).state, seed=0)
 
 
 @pytest.mark.parametrize("compiled", [False, True])

@@ -25,6 +25,7 @@ import planvec
 from planvec import Archive, Downscaled, Explorer
 from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
 from planvec.exploring import archive as archive_module
+from planvec.exploring import tables
 
 COLUMNS = ("keys", "scores", "num_steps", "num_visits", "num_choices", "first_visits", "ended")
 LAKE: dict[str, Any] = {"map_name": "8x8", "is_slippery": False}
@@ -593,6 +594,26 @@ def test_damaged_files_are_named(tmp_path: Path, kind: str, message: str) -> Non
         damage(path, kind)
         with pytest.raises(InvalidBatchError, match=message):
             Archive.load(path, env)
+
+
+def test_states_of_several_types_are_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (archive_module, tables):
+        monkeypatch.setattr(module, "BLOCK", 4)
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        QUICK.run(env, seed=0, max_rounds=2, path=tmp_path)
+        for other in (np.zeros(4), np.array(["1"] * 4)):
+            change_arrays(tmp_path, lambda arrays, other=other: arrays.update({"states.1": other}))
+            with pytest.raises(InvalidBatchError, match="which is damaged .*states are of several types"):
+                Archive.load(tmp_path, env)
+
+
+def test_an_archive_that_has_not_changed_is_not_written_again(tmp_path: Path) -> None:
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        QUICK.run(env, seed=0, max_rounds=2, path=tmp_path)
+        before = (tmp_path / "archive.npz").stat()
+        QUICK.run(env, max_rounds=2, path=tmp_path)
+        after = (tmp_path / "archive.npz").stat()
+        assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
 def test_an_archive_can_be_saved_elsewhere_while_it_grows(tmp_path: Path) -> None:

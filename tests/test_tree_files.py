@@ -70,6 +70,7 @@ TAMPERED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "other actions": (lambda arrays: arrays.update(actions=arrays["actions"][:2]), "actions: expected shape"),
     "no array": (lambda arrays: arrays.pop("starts"), "KeyError"),
     "another kind": (lambda arrays: arrays.update(kind=np.array("[1, 2]")), "damaged"),
+    "a deep kind": (lambda arrays: arrays.update(kind=np.array("[" * 100_000)), "damaged"),
     "objects": (lambda arrays: arrays.update(parents=np.array([None])), "damaged"),
 }
 

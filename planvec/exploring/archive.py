@@ -401,7 +401,8 @@ class Archive:
         # states and scores of the nodes of one depth; `row_of`: the row of each node in them
         level, totals = np.empty(1, env.state_dtype), np.zeros(1)
         level[0] = env.reset(seed=self.origin.seed).state
-        states[cell_of[:1][cell_of[:1] >= 0]] = level[0]
+        if cell_of[0] >= 0:
+            states[cell_of[0]] = level[0]
         for nodes in self.steps.levels_to(ends):
             before = row_of[self.steps["parents"][nodes]]
             level, rewards, ended = self._step(env, nodes, level[before])

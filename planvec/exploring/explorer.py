@@ -60,7 +60,7 @@ class Walkers:
         num_rows: int,
     ) -> None:
         self._explorer, self._env, self._archive = explorer, env, archive
-        self._choose, self._cells = choose, cells
+        self._choose, self._cells, self._lives_for = choose, cells, explorer._lives_for
         self._states = np.empty(num_rows, env.state_dtype)
         self._nodes = np.zeros(num_rows, np.int64)
         self._scores = np.zeros(num_rows)
@@ -160,10 +160,9 @@ class Walkers:
 
     def _lost_lives(self, out: Transitions, failed: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return which explorers have lost a life and stop for it."""
-        lives_for = self._explorer._lives_for
-        if lives_for is None:
+        if self._lives_for is None:
             return np.zeros(len(failed), np.bool_)
-        lives = stacked_lives(out.infos, ~failed, lives_for)
+        lives = stacked_lives(out.infos, ~failed, self._lives_for)
         lost: NDArray[np.bool_] = lives < self._lives
         self._lives = lives
         return lost & self._explorer.end_on_life_loss
@@ -317,25 +316,28 @@ class Explorer:
             pause = save_seconds
             cells = cells_for(env.observation_space, self.cells)
             archive = self._resumed(env, path, seed, cells)
+            is_saved = archive is not None and not archive.was_replayed
             if archive is None:
                 archive = self._new_archive(env, seed, cells)
                 if path is not None:
                     archive.save(path)  # now, since a path that cannot be written would cost all that follows
+                    is_saved = True
             while (
                 (max_env_steps is None or archive.num_env_steps < max_env_steps)
                 and (max_rounds is None or len(archive.history) < max_rounds)
                 and (max_seconds is None or time.perf_counter() - started < max_seconds)
             ):
                 self._explore(env, archive, cells)
+                is_saved = False
                 if path is not None and time.perf_counter() - saved >= pause:
                     begun = time.perf_counter()
                     archive.save(path)
-                    saved = time.perf_counter()
+                    saved, is_saved = time.perf_counter(), True
                     # a large archive is saved less often; 0: after each round, whatever that costs
                     pause = save_seconds and max(save_seconds, 9 * (saved - begun))
                 if callback is not None and callback(archive):
                     break
-            if path is not None:
+            if path is not None and not is_saved:
                 archive.save(path)
             return archive
 

@@ -219,6 +219,8 @@ class CellStore(Table):
         sizes = [min(BLOCK, len(self) - start) for start in range(0, len(self), BLOCK)]
         if [block.shape for block in blocks] != [(size,) for size in sizes]:
             raise ValueError("states are missing")
+        if len({block.dtype for block in blocks}) != 1:
+            raise ValueError("states are of several types")
         self._state_dtype = blocks[0].dtype
         last = np.empty(BLOCK, self._state_dtype)
         last[: sizes[-1]] = blocks[-1]

@@ -406,5 +406,4 @@ class SearchPlanner(Planner):
         Raises:
             UnsupportedEnvError: The planner does not support the action space, or the observations.
         """
-        self.check_space(env.action_space)
         return self._search_class()(self, env, state, generator, previous, info)

@@ -21,7 +21,7 @@ from planvec.errors import InvalidBatchError
 # what NumPy, the zip file, JSON and checks of the content raise on files of another form
 DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, TypeError),
-    *(IndexError, NotImplementedError, MemoryError, OverflowError),
+    *(IndexError, NotImplementedError, MemoryError, OverflowError, AttributeError, RecursionError),
 )
 
 
@@ -32,7 +32,7 @@ def damage_named(message: str) -> Iterator[None]:
         yield
     except InvalidBatchError:  # which says more
         raise
-    except (*DAMAGED, AttributeError, RecursionError) as error:
+    except DAMAGED as error:
         raise InvalidBatchError(f"{message} ({type(error).__name__}: {error})") from error
 
 

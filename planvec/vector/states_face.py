@@ -78,7 +78,7 @@ def read_rows(path: str | Path, num_envs: int) -> list[SavedRows]:
             _read_part(described, states_of_arrays(f"states_{index}", arrays))
             for index, described in enumerate(header["parts"])
         ]
-    except (*DAMAGED, AttributeError) as error:
+    except DAMAGED as error:
         raise InvalidBatchError(
             f"path: expected a file that save() wrote, got {path}, which is damaged or of another kind "
             f"({type(error).__name__}: {error})"

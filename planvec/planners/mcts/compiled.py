@@ -146,7 +146,8 @@ def advance(code: Any, memory: Pointer[Shared], answers: Steps, last_event: int)
     return PAUSED
 
 
-# -- Runs the loop of a search, and performs its requests with a kernel. It is compiled once for each kernel.
+# -- Runs the loop of a search, and performs its requests with a kernel, if there is one. It is compiled once
+# for each kernel, and once without.
 #
 #     advance --request--> step_rows or roll_rows --answer--> advance --request--> ...
 #
@@ -331,11 +332,6 @@ class SearchRun:
         self._seconds = 0.0  # since the last audit
         self._num_recorded = (0, 0)
 
-    @property
-    def has_kernel(self) -> bool:
-        """Whether a kernel performs the requests."""
-        return self._use is not None
-
     def load(self) -> None:
         """Compile the code, or load it from the cache."""
         if self._use is None:
@@ -347,10 +343,8 @@ class SearchRun:
 
     def proceed(self, callback: PlanCallback | None) -> bool:
         """Run for some milliseconds, or up to the next call of the callback. Returns whether it is over."""
-        totals, has_limits = (
-            self._progress.totals,
-            callback is not None or self._budget.max_seconds is not None,
-        )
+        totals = self._progress.totals
+        has_limits = callback is not None or self._budget.max_seconds is not None
         most = 1 if callback is not None else max(1, _MAX_SIMULATIONS // self._search.config.batch_size)
         started = time.perf_counter()
         ends = started + SECONDS_PER_RUN
@@ -377,6 +371,8 @@ class SearchRun:
         try:
             status = self._loop(*self._arguments, num_events)
         except Exception:  # of the function of a user; the environment tells what is wrong
+            if self._use is None:  # no code of others runs here
+                raise
             _log.debug("the environment performs a request of a search itself", exc_info=True)
             return REFUSED
         if status is None:

@@ -20,12 +20,13 @@ from planvec.planners.mcts.setup import (
     advance_by_observation,
     choose,
     has_room,
+    make_rules,
     tree_kind,
     with_choice,
 )
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
-from planvec.planners.root_actions import check_action_space
+from planvec.planners.root_actions import check_action_space, list_actions
 from planvec.planners.search import Search
 from planvec.rows import ACTION_MASK_FIELD, BatchStepper, action_masks, has_players
 
@@ -154,8 +155,10 @@ class MCTS(MCTSConfig):
         if not self.reuse_tree or not isinstance(known, Tree):
             return False
         number = known.kind.choice
-        kind = tree_kind(with_choice(self, number), env, number if self.is_adaptive else AS_GIVEN)
-        return known.kind == kind
+        config, listed = with_choice(self, number), list_actions(env.action_space)
+        rules = make_rules(config, env, env.state_dtype, listed, 0)
+        choice = number if self.is_adaptive else AS_GIVEN
+        return known.kind == tree_kind(config, rules, listed is None, choice)
 
     def _run(
         self, env: BatchStepper, searches: list[Search], started: float, callback: PlanCallback | None

@@ -91,12 +91,10 @@ def _offset(dtype: np.dtype[Any], name: str) -> int:
     return dtype.fields[name][1] if dtype.fields is not None and name in dtype.fields else -1
 
 
-def tree_kind(config: MCTSConfig, env: BatchStepper, choice: int) -> TreeKind:
+def tree_kind(config: MCTSConfig, rules: Rules, has_own_actions: bool, choice: int) -> TreeKind:
     """Return the settings that a tree has to be searched with so that this search can continue it."""
-    listed = list_actions(env.action_space)
-    rules = make_rules(config, env, env.state_dtype, listed, 0)
     return TreeKind(
-        has_own_actions=listed is None,
+        has_own_actions=has_own_actions,
         has_priors=rules.use_priors,
         has_legal=rules.use_legal,
         shares_nodes=bool(config.transpositions),
@@ -125,7 +123,7 @@ def create_tree(
             f"{name}: expected a space whose actions can be listed, got {space}, where it cannot know "
             "which actions were drawn; leave it out, or give a value_fn"
         )
-    kind = tree_kind(config, env, choice)
+    kind = tree_kind(config, rules, listed is None, choice)
     if known is not None:
         _check_known(known, num_actions, kind)
         # Compiled steps do not look at listed actions any more. Drawn ones are checked in each batch.

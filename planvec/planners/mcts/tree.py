@@ -30,7 +30,7 @@ from planvec.planners.mcts.arrays import (
 )
 from planvec.planners.plan import TreeView
 from planvec.planners.root_actions import equal_actions
-from planvec.rows import DAMAGED, arrays_of_states, read_arrays, state_keys, states_of_arrays
+from planvec.rows import arrays_of_states, damage_named, read_arrays, state_keys, states_of_arrays
 
 # -- Reads the files of search trees. They may be damaged or made by others, so every index is checked.
 #
@@ -375,14 +375,8 @@ class Tree:
                 or its states are `SavedState`s, and `env` is None.
             OSError: The file cannot be read.
         """
-        try:
-            arrays = read_arrays(path)
-            tree = cls.from_arrays(arrays, None if env is None else env.action_space)
-        except DAMAGED as error:
-            raise InvalidBatchError(
-                f"tree: expected a file that Tree.save wrote, got {path}, which is damaged "
-                f"({type(error).__name__}: {error})"
-            ) from error
+        with damage_named(f"tree: expected a file that Tree.save wrote, got {path}, which is damaged"):
+            tree = cls.from_arrays(read_arrays(path), None if env is None else env.action_space)
         states = tree.saved_states
         if env is None and tree.states is not None and states.dtype.hasobject:
             raise InvalidBatchError(

@@ -50,6 +50,7 @@ class SwarmSearch(Search):
         previous: Plan | None,
         info: dict[str, Any] | None,
     ) -> None:
+        config.check_space(env.action_space)
         self._config = config
         self._env = env
         self._observation_space = env.observation_space

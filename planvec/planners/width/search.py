@@ -48,6 +48,7 @@ class WidthSearch(Search):
         previous: Plan | None,
         info: dict[str, Any] | None,
     ) -> None:
+        config.check_space(env.action_space)
         self._config = config
         self._lives_use = LivesUse(f"life_cost={config.life_cost:g}", "life_cost=0")
         self._env = env
