@@ -22,11 +22,13 @@ from planvec.backends.processes.worker import (
 )
 from planvec.backends.sharded.backend import Sharded
 from planvec.backends.sharded.recovery import pause_before_restart
+from planvec.backends.signals import DelayedSignals
 
 __all__ = [
     "DEFAULT_AUDIT",
     "Allocator",
     "Backend",
+    "DelayedSignals",
     "ExitReason",
     "ExternalProcess",
     "InProcess",

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from planvec.backends.base import ExitReason, Pending, WorkerExit
-from planvec.backends.signals import delayed_signals, is_from_handler
+from planvec.backends.signals import DelayedSignals, is_from_handler
 from planvec.errors import ClosedError, EnvError, InvalidBatchError, PlanvecError, WorkerStartError
 from planvec.rows import Answer, EnvDescription, Request
 
@@ -124,18 +124,18 @@ class WorkerClient(ABC):
             changed(self)
 
     def _begin(self) -> None:
-        with delayed_signals():  # an interrupt between start and assignment would leave an unknown process
+        with DelayedSignals():  # an interrupt between start and assignment would leave an unknown process
             self._is_running = self._is_outgrown = self._in_step = False
             self._num_answered = 0  # by this process: it numbers requests from 1
             # time at which the worker was started, or began the oldest request (`time.monotonic()`)
-            self._starts_at, self._since = math.inf, time.monotonic()
+            self._since = time.monotonic()
             self._launch()
-            self._is_running = True
+            # Last: if it fails while a handler raises, the start is still due.
+            self._is_running, self._starts_at = True, math.inf
 
     def restart(self, pause: float = 0.0) -> None:
         """Start the worker again in `pause` seconds. Requests wait until it is ready."""
-        self.exit = None
-        self._starts_at = time.monotonic() + pause
+        self.exit, self._starts_at = None, time.monotonic() + pause
         self._start_if_due()
 
     def _start_if_due(self) -> None:
@@ -153,7 +153,8 @@ class WorkerClient(ABC):
         self.description = description
         self.is_ready, self._since = True, time.monotonic()
         self._send_waiting()  # before what the change makes others send, which is newer
-        self._call_back(self._changed, self)
+        if self.is_ready:  # else it has ended meanwhile, and this was told
+            self._call_back(self._changed, self)
 
     def check(self) -> None:
         """Raise `ClosedError` if the worker was closed, or if this is a fork of the process that owns it."""
@@ -172,7 +173,7 @@ class WorkerClient(ABC):
         if self.is_foreign:
             self.is_closed = True
             return  # without the lock: another thread may have held it during the fork
-        with self.lock, delayed_signals():
+        with self.lock, DelayedSignals():
             if not self.is_closed:
                 self.is_closed = True
                 error = ClosedError(f"{self.name} was closed")
@@ -195,6 +196,10 @@ class WorkerClient(ABC):
             self.check()
         pending = Pending(request)
         with self.lock:
+            if self._is_interrupted and self._is_running:
+                self._waiting.append(pending)  # lost like those before it: their owner sends them all again
+                self._replace_if_interrupted()
+                return pending
             self._replace_if_interrupted()
             was_in_step, self._in_step = self._in_step, True  # a callback of another step may call this
             if self.exit is not None:
@@ -378,7 +383,7 @@ class WorkerClient(ABC):
 
     def _end(self, exit: WorkerExit) -> None:
         """End the worker, and report its exit to the futures and to the callback for changes."""
-        with delayed_signals():
+        with DelayedSignals():
             current = self._sent[0] if self._sent else None
             answering = [] if self._answering is None or self._in_callback else [self._answering]
             # Without duplicates: a request whose sending was interrupted is in both queues.
@@ -450,7 +455,7 @@ class ClientGroup:
 
     def close(self) -> None:
         """Close all workers at the same time, with one common deadline."""
-        with delayed_signals():
+        with DelayedSignals():
             for worker in self._workers:
                 worker.begin_close()
             deadline = time.monotonic() + _GRACE_SECONDS

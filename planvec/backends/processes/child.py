@@ -121,16 +121,18 @@ def main(spec: WorkerSpec, sock: socket.socket, lifeline: socket.socket, memory:
     die_with_parent(lifeline)
     spec.apply()
     channel = Channel(sock)
-    hosted = None
+    hosted, status = None, 0
     try:
         hosted = open_host(channel, memory, spec.factory)
         if hosted is not None:
             hosted.serve()
     except ChannelError:
         pass  # the parent has closed the channel or has ended
+    except BaseException:  # of a signal handler of the environment, between two requests
+        traceback.print_exc()
+        status = 1
     finally:
-        # The parent has gone or has closed the channel: nobody is left to tell of an error, and the process
-        # must end in any case.
+        # The process must end in any case, and nobody waits for an error of `close`.
         with contextlib.suppress(BaseException):
             if hosted is not None:
                 hosted.close()
@@ -138,7 +140,7 @@ def main(spec: WorkerSpec, sock: socket.socket, lifeline: socket.socket, memory:
             with contextlib.suppress(Exception):
                 stream.flush()
         # Not sys.exit, which would wait for threads that the environment has started.
-        os._exit(0)
+        os._exit(status)
 
 
 # -- Runs a worker in a fresh interpreter --------------------------------------------------------------------

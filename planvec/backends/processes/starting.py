@@ -29,7 +29,7 @@ from planvec.backends.processes.channel import Channel
 from planvec.backends.processes.child import main
 from planvec.backends.processes.slab import WorkerSpec, open_memory
 from planvec.backends.processes.template import STREAMS, receive_number, send_with_fds
-from planvec.backends.signals import delayed_signals, is_from_handler
+from planvec.backends.signals import DelayedSignals, is_from_handler
 from planvec.errors import WorkerStartError
 
 # -- Defines the argument and the result of every start method: a worker to start, and a started process -----
@@ -433,7 +433,7 @@ class Child:
         self.is_foreign = self.was_killed = False
         _register_hook()
         try:
-            with delayed_signals():  # the child inherits the blocked signals until it ignores Ctrl-C
+            with DelayedSignals():  # the child inherits the blocked signals until it ignores Ctrl-C
                 for _ in range(_MAX_LOST):
                     with contextlib.suppress(StartLostError):
                         self._start(spec, start_method)

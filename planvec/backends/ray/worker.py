@@ -48,7 +48,7 @@ from planvec.backends.ray.actor import (
 )
 from planvec.backends.ray.cluster import Cluster, cluster_nodes
 from planvec.backends.sharded.backend import Sharded, check_replacement, check_same
-from planvec.backends.signals import delayed_signals
+from planvec.backends.signals import DelayedSignals
 from planvec.errors import ClosedError, EnvError, InvalidBatchError, PlanvecError, WorkerStartError
 from planvec.rows import EnvDescription, Request
 
@@ -166,7 +166,7 @@ class Launcher:
         self.directory = None if has_directory else os.getcwd()
         # the description of the environment, once a worker has made it
         self.description: EnvDescription | None = None
-        # answers until its actors get several requests at a time again; see `_NUM_CAUTIOUS` in `worker`
+        # answers until its actors get several requests at a time again; see `_NUM_CAUTIOUS`
         self.num_cautious = 0
         self.shared_states = SharedStates()  # gives references to large states that were sent before
 
@@ -232,7 +232,7 @@ class Inbox:
         any_events = False
         self._bell.clear()
         while self._events:
-            with delayed_signals():  # an interrupt must not lose an answer
+            with DelayedSignals():  # an interrupt must not lose an answer
                 try:
                     number, future = self._events.popleft()
                 except IndexError:  # another thread has taken it
