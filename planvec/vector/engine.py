@@ -9,15 +9,23 @@ import itertools
 import logging
 import os
 import random
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.backends import ServedProcesses, Stats, check_limits, load_from_parent, pickle_for_worker
+from planvec.backends import (
+    DelayedSignals,
+    ServedProcesses,
+    Stats,
+    check_limits,
+    load_from_parent,
+    pickle_for_worker,
+)
 from planvec.codecs import EnvFunctions, registered_codecs
 from planvec.errors import ClosedError, UnsupportedEnvError, WorkerStartError
 from planvec.vector.arrays import RowArrays, Rows, part_of
@@ -40,8 +48,6 @@ from planvec.vector.worker_rows import RowsLayout, RowsServer, WorkerRows
 _log = logging.getLogger("planvec")
 
 # -- Performs operations on environments in this process -----------------------------------------------------
-
-_PLAIN = (np.ndarray, list, dict, tuple, set)
 
 
 class LocalRows:
@@ -68,8 +74,8 @@ class LocalRows:
         if out is not None and operation.name != "step":
             out.make(self._resident.observation_space, len(chunk.rows))
         reply = self._perform(operation, out)
-        if operation.name in ("call", "get_attribute"):  # the environment may change them later
-            reply.value = [kept(value) if type(value) in _PLAIN else value for value in reply.value]
+        if operation.name in ("call", "get_attribute", "apply"):  # the environment may change them later
+            reply.value = [_handed_out(value) for value in reply.value]
         chunk.finish(reply)
 
     def step(self, actions: Any, out: RowArrays) -> RowsCall:
@@ -90,6 +96,11 @@ class LocalRows:
         if reply.observations is not None:  # they lie in no array: the environment may change them later
             reply.observations = [kept(observation) for observation in reply.observations]
         return reply
+
+
+def _handed_out(value: Any) -> Any:
+    """Return a copy of a value, which stays what it is; an environment itself, which may bear no copy."""
+    return value if isinstance(value, gymnasium.Env) else kept(value)
 
 
 # -- Holds all environments ----------------------------------------------------------------------------------
@@ -125,11 +136,15 @@ class Engine:
     def __init__(self, env_fns: Sequence[Callable[[], Any]], options: EngineOptions) -> None:
         check_limits(options.timeout, options.max_restarts, options.max_worker_rss)
         self.num_envs = len(env_fns)  # N
-        self.stats = Stats()  # counts rows, chunks and exits
+        self.stats = Stats()  # counts the exits of workers
         self._options = options
         self._processes: ServedProcesses | None = None
         self._local: LocalRows | None = None
-        self._is_closed = False
+        self._is_closed = self._is_submitting = False
+        # The chunks that are not submitted yet. One queue for all calls: a later one must not overtake those
+        # of a call that was abandoned.
+        self._waiting: deque[tuple[RowGroup, Chunk]] = deque()
+        self._num_running = 0  # chunks at work, if their number is limited
         try:
             self.groups = self._open(env_fns)  # perform operations on consecutive environments
         except WorkerStartError:
@@ -307,13 +322,34 @@ class Engine:
         for group, chunk in zip(groups, chunks, strict=True):
             group.prepare(chunk)
         waiting = zip(groups, chunks, strict=True)
-        limit = self._options.max_concurrency
-        if limit is not None and limit < len(groups):
-            for chunk in chunks:
-                chunk.on_done = partial(_submit_next, waiting)
-        for group, chunk in itertools.islice(waiting, limit):
-            group.submit(chunk)
+        if self._processes is None:
+            for group, chunk in waiting:
+                group.submit(chunk)
+        else:
+            with self._processes.lock, DelayedSignals():  # it begins on all workers, though a handler raises
+                self._waiting.extend(waiting)
+                self._submit_waiting()
         return RowsCall(chunks, out, order)
+
+    def _submit_waiting(self) -> None:
+        """Submit the chunks that wait, the oldest first, while fewer than `max_concurrency` are at work."""
+        limit = self._options.max_concurrency
+        if self._is_submitting:  # a chunk was done at once
+            return
+        self._is_submitting = True
+        try:
+            while self._waiting and (limit is None or self._num_running < limit):
+                group, chunk = self._waiting.popleft()
+                if limit is not None:
+                    self._num_running += 1
+                    chunk.on_done = self._chunk_done
+                group.submit(chunk)
+        finally:
+            self._is_submitting = False
+
+    def _chunk_done(self) -> None:
+        self._num_running -= 1
+        self._submit_waiting()
 
     def _runs(self, owners: NDArray[np.intp], in_parts: bool) -> Iterator[tuple[int, int]]:
         """Yield the bounds of the chunks in rows with these workers."""
@@ -377,12 +413,6 @@ class Engine:
         """Handle the answers that have arrived, without waiting."""
         if self._processes is not None:
             self._processes.poll()
-
-
-def _submit_next(waiting: Iterator[tuple[RowGroup, Chunk]]) -> None:
-    """Submit the next chunk that waits until others are done, if there is one."""
-    for group, chunk in itertools.islice(waiting, 1):
-        group.submit(chunk)
 
 
 class _PickledRow:

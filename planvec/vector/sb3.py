@@ -146,6 +146,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
         infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
         if not row_infos:  # no episode has ended
             return observations, rewards, terminated, tuple(infos)
+        self.reset_infos = list(self.reset_infos)  # the user may have kept the one before
         for row, (info, ending) in row_infos.items():
             infos[row] = {**info, "TimeLimit.truncated": bool(truncated[row] and not terminated[row])}
             if ending is not None:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from planvec.backends import (
     Allocator,
+    DelayedSignals,
     ProcessWorker,
     Server,
     Stats,
@@ -51,7 +52,7 @@ from planvec.rows import (
     unpicklable_rows,
 )
 from planvec.vector.arrays import RowArrays, action_of, fits_arrays
-from planvec.vector.env_row import ResidentStates, SnapshotClock
+from planvec.vector.env_row import ResidentStates, SnapshotClock, kept
 from planvec.vector.operations import Chunk, OnCrash, Operation, Reply, RowFailure
 from planvec.vector.resident_envs import ResidentEnvs
 
@@ -357,7 +358,7 @@ class WorkerRows:
         self._observations: Any = None  # the latest ones, if lost episodes report them
         self._num_failures = 0.0  # exits since an operation was last done
         self._is_lost = np.zeros(num_rows, bool)  # rows that must be reset, since their worker exited
-        self._lost: PlanvecError | None = None  # the error of a step of such rows
+        self._lost: WorkerExit | None = None  # the latest exit, for the errors of steps of such rows
 
     def begin(self, on_crash: OnCrash) -> None:
         """Begin to accept operations. The worker is ready."""
@@ -407,8 +408,8 @@ class WorkerRows:
         with self._worker.lock:
             exit, operation = self._worker.exit, chunk.operation
             failure = None if exit is None else exit.error
-            if chunk.verb == "step" and self._is_lost[operation.selection].any():
-                failure = failure or self._lost
+            if failure is None and chunk.verb == "step" and self._is_lost[operation.selection].any():
+                failure = self._lost_error()
             if failure is not None:
                 chunk.finish(None, failure)
                 return
@@ -421,7 +422,7 @@ class WorkerRows:
 
     def _send(self, chunk: Chunk) -> None:
         pending = self._worker.submit(chunk)
-        pending.add_done_callback(lambda done: self._done(chunk, done))
+        pending.add_done_callback(lambda done: self._finish(chunk, done))
 
     def _write(self, chunk: Chunk) -> bytes:
         """Write the actions of a chunk into the shared memory if possible, and return the rest."""
@@ -436,6 +437,12 @@ class WorkerRows:
         self._writes[rows] = chunk.has_actions_in_memory = True
         in_memory = Operation("step", operation.rows, None)
         return b"" if operation.rows is None else pickle.dumps(in_memory, protocol=5)
+
+    def _finish(self, chunk: Chunk, pending: Any) -> None:
+        # A handler that raised between two lines could leave a step in the journal and among those that are
+        # sent again: it would be done twice.
+        with DelayedSignals():
+            self._done(chunk, pending)
 
     def _done(self, chunk: Chunk, pending: Any) -> None:
         """Handle the answer to a chunk, or the exit of its worker."""
@@ -516,7 +523,7 @@ class WorkerRows:
             for row, observation in zip(
                 np.arange(self.num_rows)[rows], reply.observations or (), strict=True
             ):
-                self._observations[row] = observation
+                self._observations[row] = kept(observation)
         else:
             copy_rows(take_rows(self.arrays.observations, rows), self._observations, rows)
 
@@ -589,11 +596,17 @@ class WorkerRows:
 
     def _raise(self, exit: WorkerExit) -> None:
         """Fail all steps until the rows are reset. Other chunks are sent to the replacement."""
-        self._lost = crash_error(exit, advice="; its environments must be reset")
+        self._lost = exit
         self._is_lost |= self._has_episode
         self._has_episode[:] = False
         for chunk in [chunk for chunk in self._chunks if chunk.verb == "step"]:
-            self._fail(chunk, self._lost)
+            self._fail(chunk, self._lost_error())
+
+    def _lost_error(self) -> PlanvecError:
+        """Return the error of a step of rows that must be reset."""
+        # A new one each time: whoever raises one adds to its notes and its traceback.
+        assert self._lost is not None
+        return crash_error(self._lost, advice="; its environments must be reset")
 
     def _fail_all(self, error: Exception) -> None:
         for chunk in list(self._chunks):

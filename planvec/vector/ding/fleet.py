@@ -33,9 +33,8 @@ from planvec.vector.states_face import StatesFace
 class FleetOptions(NamedTuple):
     """Holds the options of a fleet. planvec's own are those of `EnvPool`."""
 
-    context: str | None = (
-        None  # how workers are started: "template" (also for "forkserver"), "spawn" or "fork"
-    )
+    # how workers are started: "template" (also for "forkserver"), "spawn" or "fork"; None: by default
+    context: str | None = None
     step_timeout: float | None = None  # seconds that a step may take before it is interrupted; None: no limit
     reset_inplace: bool = False  # whether the step that ends an episode begins the next one
     # whether observations are sent in shared memory, converted to the dtype of their space
@@ -193,12 +192,10 @@ class Fleet(StatesFace):
         for index, task in enumerate(tasks):
             task.error = errors.get(task.env_id)
             if task.error is None and reply.observations is not None:
-                task.observation = own_copy(reply.observations[index])
+                task.observation = reply.observations[index]
             elif task.error is None:
                 task.observation = self.row_of(out.observations, index)
-            timestep = infos.get(index, ({}, None))[0].get(TIMESTEP)
-            # Environments in this process may write into the same objects again.
-            task.timestep = timestep if self.num_workers else own_copy(timestep)
+            task.timestep = infos.get(index, ({}, None))[0].get(TIMESTEP)
         return tasks
 
     def row_of(self, observations: Any, index: int) -> Any:

@@ -312,6 +312,8 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]
         """Return an attribute of all environments, as a list."""
         if key.startswith("__") or "_env_ref" not in vars(self):
             raise AttributeError(key)
+        if hasattr(type(self), key):  # a property, whose own error says more
+            return object.__getattribute__(self, key)
         if not hasattr(self._env_ref, key):
             raise AttributeError(f"env `{type(self._env_ref)}` doesn't have the attribute `{key}`")
         if isinstance(getattr(self._env_ref, key), MethodType) and key not in self.method_name_list:

@@ -92,6 +92,7 @@ class EnvSupervisor(DingSupervisor):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         self._fleet: Fleet | None = None
+        self._children: list[_Child] = []
         self._running = False
         self._unsent: list[tuple[SendPayload, Any]] = []  # payloads, and what the fleet is to do
         self._sent: dict[Task, SendPayload] = {}
@@ -187,7 +188,12 @@ class EnvSupervisor(DingSupervisor):  # type: ignore[misc]
         """Return an attribute of all environments, as a list."""
         if key.startswith("__") or "_env_ref" not in vars(self):
             raise AttributeError(key)
-        return super().__getattr__(key)
+        if hasattr(type(self), key):  # a property, whose own error says more
+            return object.__getattribute__(self, key)
+        if not hasattr(self._env_ref, key):
+            raise AttributeError(f"env `{type(self._env_ref)}` doesn't have the attribute `{key}`")
+        assert self._running, "Supervisor is not running, please call start_link first!"
+        return self._open_fleet().get(key)
 
     # -- what DI-engine calls -----------------------------------------------------------------------
 
@@ -209,12 +215,9 @@ class EnvSupervisor(DingSupervisor):  # type: ignore[misc]
     def _submit(self, payload: SendPayload) -> None:
         """Prepare what a child is asked. All of it is sent together, which takes fewer messages."""
         env_id = payload.proc_id
-        if payload.method is ReserveMethod.GETATTR:
-            value = self._open_fleet().get(payload.args[0], [int(env_id)])[0]
-            self._recv_queue.put(RecvPayload(env_id, payload.req_id, payload.method, value))
-        elif payload.method == "step":
+        if payload.method == "step":
             self._unsent.append((payload, payload.args[0]))
-        else:
+        elif payload.method == "reset":
             child = self._children[env_id]
             how = ResetOptions(
                 parameters=payload.kwargs,
@@ -225,6 +228,21 @@ class EnvSupervisor(DingSupervisor):  # type: ignore[misc]
             )
             child.is_renewed = False
             self._unsent.append((payload, how))
+        else:
+            self._recv_queue.put(self._answer(payload))
+
+    def _answer(self, payload: SendPayload) -> RecvPayload:
+        """Return the value of an attribute, or what another method returns."""
+        fleet, ids = self._open_fleet(), [int(payload.proc_id)]
+        value = error = None
+        try:
+            if payload.method is ReserveMethod.GETATTR:
+                value = fleet.get(payload.args[0], ids)[0]
+            else:
+                value = fleet.call(payload.method, *payload.args, env_ids=ids, **payload.kwargs)[0]
+        except Exception as raised:  # the answer holds it
+            error = raised
+        return RecvPayload(payload.proc_id, payload.req_id, payload.method, value, error)
 
     def _send_all(self) -> None:
         unsent, self._unsent = self._unsent, []
