@@ -8,6 +8,7 @@ import multiprocessing
 import subprocess
 import sys
 import textwrap
+from collections import deque
 from typing import Any
 
 import gymnasium
@@ -351,6 +352,30 @@ def test_a_late_reply_is_seen_by_no_later_call() -> None:
     env.close()
 
 
+def test_calls_begin_in_their_order_though_few_may_run_at_once() -> None:
+    env = make([lambda: Counting()] * 2, max_concurrency=1, num_workers=2)
+    env.reset(seed=[7, 7])
+    env.step_async([2, 0])
+    with pytest.raises(multiprocessing.TimeoutError):
+        env.step_wait(timeout=0.05)  # the step of the second environment waits for that of the first
+    env.reset(options={"reset_mask": np.array([False, True])})
+    assert env.get_attr("calls") == (["reset", "step"], ["reset", "step", "reset"])
+    env.close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_values_are_what_they_were_when_they_were_returned(num_workers: int) -> None:
+    env = make([lambda: Counting()] * 2, num_workers=num_workers)
+    env.reset()
+    calls, steps, generators = env.get_attr("calls"), env.call("get_steps"), env.get_attr("np_random")
+    drawn = [generator.bit_generator.state for generator in generators]
+    env.step([0, 0])
+    assert calls == (["reset"], ["reset"])
+    assert steps == (deque(), deque())
+    assert [generator.bit_generator.state for generator in generators] == drawn
+    env.close()
+
+
 class Sleeper(gymnasium.Env):
     """Takes 0.1 s times the action, and returns the action."""
 
@@ -365,6 +390,29 @@ class Sleeper(gymnasium.Env):
 
         time.sleep(0.1 * int(action))
         return np.full(1, action, np.float32), 0.0, False, False, {}
+
+
+class Counting(Sleeper):
+    """Remembers its calls in objects that it goes on changing. Sleeps in episodes with a seed."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.steps: deque[int] = deque()
+
+    def get_steps(self) -> deque[int]:
+        return self.steps
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        gymnasium.Env.reset(self, seed=seed)
+        self.sleeps = seed == 7
+        self.calls.append("reset")
+        return super().reset()
+
+    def step(self, action: Any) -> Any:
+        self.calls.append("step")
+        self.steps.append(int(action))
+        self.np_random.random()
+        return super().step(action if self.sleeps else 0)
 
 
 def test_closed_environments_say_so() -> None:

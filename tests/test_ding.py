@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import multiprocessing
 import os
@@ -22,7 +24,7 @@ from ding.envs.env_manager import EnvSupervisor as PeerSupervisor
 from ding.envs.env_manager import SubprocessEnvManagerV2 as PeerV2
 from ding.envs.env_manager import SyncSubprocessEnvManager as Peer
 from ding.envs.env_manager.base_env_manager import EnvState
-from ding.framework.supervisor import ChildType
+from ding.framework.supervisor import ChildType, SendPayload
 from easydict import EasyDict
 from methods import METHODS
 
@@ -566,6 +568,44 @@ def test_a_supervisor_repeats_resets(type_: ChildType) -> None:
     with pytest.raises(RuntimeError, match="exceeded max_try"):
         env.reset({0: {"stat": "error"}})
     assert env.closed
+
+
+@TYPES
+def test_a_supervisor_answers_to_whatever_is_sent_to_it(type_: ChildType) -> None:
+    answers = []
+    for cls in (EnvSupervisor, PeerSupervisor):
+        env = supervisor(type_, cls, env_fn=[partial(Asked, number) for number in range(2)])
+        env.launch()
+        for number, method, argument in ((0, "seed", 7), (1, "double", 4)):
+            env.send(SendPayload(proc_id=number, method=method, args=[argument]))
+            answer = env.recv()
+            answers.append((answer.proc_id, answer.method, answer.data, answer.err))
+        if cls is EnvSupervisor:
+            env.send(SendPayload(proc_id=1, method="double", args=[None]))
+            with pytest.raises(RuntimeError, match="expected a step or a reset"):
+                env.recv()  # drops answers with errors; DI-engine's waits for ever then
+        env.close()
+    assert answers[:2] == answers[2:] == [(0, "seed", None, None), (1, "double", 8, None)]
+
+
+def test_a_supervisor_that_was_never_made_is_forgotten_without_a_word() -> None:
+    with pytest.raises(ValueError, match="EnvRetryType"):
+        supervisor(retry_type="perhaps")  # pytest makes an error of one in `__del__`
+    gc.collect()
+
+
+def test_the_own_error_of_a_property_is_shown() -> None:
+    env = manager()
+    env.launch()
+    with contextlib.closing(env), pytest.raises(AttributeError, match="'_env'"):
+        _ = env.ready_imgs
+
+
+class Asked(Scripted):
+    """Has a method that DI-engine's interface does not know."""
+
+    def double(self, number: int) -> int:
+        return 2 * number + 0  # None has no sum
 
 
 def test_a_supervisor_interrupts_what_hangs() -> None:

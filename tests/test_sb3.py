@@ -49,7 +49,7 @@ def test_it_returns_what_stable_baselines_returns(num_workers: int) -> None:
     assert isinstance(ours, VecEnv)
     assert ours.seed(4) == peer.seed(4)
     assert_same(ours.reset(), peer.reset())
-    num_ends = 0
+    num_ends, kept, before = 0, ours.reset_infos, list(ours.reset_infos)
     for action in random_actions(cartpole().action_space, 3, 120):
         got, expected = ours.step(action), peer.step(action)
         assert_same(got[:3], expected[:3])
@@ -59,6 +59,7 @@ def test_it_returns_what_stable_baselines_returns(num_workers: int) -> None:
         assert_same(list(ours.reset_infos), list(peer.reset_infos))
         num_ends += int(got[2].sum())
     assert num_ends > 3
+    assert all(one is other for one, other in zip(kept, before, strict=True))
     ours.close()
     peer.close()
 

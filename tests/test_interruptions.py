@@ -1,0 +1,157 @@
+"""Signal handlers that raise at each call of a function of planvec, or return: nothing is done twice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from compare import same_states
+from gymnasium import spaces
+from marks import slow_after
+
+import planvec
+from planvec.backends.processes import starting
+from planvec.vector import AsyncVectorEnv
+
+# Python itself swallows what a handler raises where it happens to run while an object is deallocated.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+PACKAGE = os.path.dirname(planvec.__file__)
+
+
+class Interrupted(Exception):
+    """Raised by a signal handler."""
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[], None]]:
+    """Have the handler of SIGUSR1 raise `Interrupted`; give the function that sends the signal."""
+
+    def interrupt(*_: Any) -> None:
+        raise Interrupted
+
+    previous = signal.signal(signal.SIGUSR1, interrupt)
+    yield lambda: signal.raise_signal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, previous)
+
+
+def interrupt(call: Callable[[], Any], at: int, send: Callable[[], None]) -> bool:
+    """Make a call, and send a signal at event `at` in it. Return whether it came.
+
+    An event is a call of a function of planvec, or a return from one, from a line that was not seen before:
+    what waits for a worker polls any number of times.
+    """
+    events: set[Any] = set()
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        caller = frame.f_back
+        if event in ("call", "return") and caller and frame.f_code.co_filename.startswith(PACKAGE):
+            events.add((event, frame.f_code, caller.f_code, caller.f_lineno))
+            if len(events) == at:
+                sys.setprofile(None)
+                send()
+
+    with contextlib.suppress(Interrupted):
+        sys.setprofile(count)
+        try:
+            call()
+        finally:
+            sys.setprofile(None)
+    return len(events) >= at
+
+
+class Count(gymnasium.Env[Any, Any]):
+    """Adds up its actions."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.sum = 0
+        return np.zeros(1), {}
+
+    def step(self, action: Any) -> Any:
+        self.sum += int(action)
+        return np.array([float(self.sum)]), 0.0, False, False, {}
+
+
+# Each event costs the start of a worker. The quick suite takes some of them, from all parts of a call.
+@pytest.mark.parametrize("stride", slow_after(1, [23, 3]))
+def test_an_interrupted_vector_step_is_done_once_or_not_at_all(
+    alarm: Callable[[], None], stride: int
+) -> None:
+    with contextlib.closing(AsyncVectorEnv([Count] * 2, num_workers=2)) as env:
+        env.reset(seed=0)
+        before, at = np.zeros((2, 1)), 1
+        while interrupt(lambda: env.step([1, 1]), at, alarm):
+            after = env.step([0, 0])[0]
+            assert np.isin(after - before, (0, 1)).all(), f"event {at}: {before} became {after}"
+            before, at = after, at + stride
+        assert at > 50
+        np.testing.assert_array_equal(env.step([1, 1])[0], before + 2)  # the last one came to its end
+
+
+@pytest.mark.parametrize("stride", slow_after(1, [23, 3]))
+def test_a_batch_after_an_interrupted_one_is_correct(alarm: Callable[[], None], stride: int) -> None:
+    actions, others = np.arange(4000) % 2, np.arange(4000) % 3 % 2
+    with (
+        planvec.make("CartPole-v1", num_workers=0) as reference,
+        planvec.make("CartPole-v1", num_workers=2) as env,
+    ):
+        state = env.reset(seed=0).state
+        expected = reference.step_batch(others, state).new_states
+        at = 1
+        while interrupt(lambda: env.step_batch(actions, state), at, alarm):
+            assert same_states(env.step_batch(others, state).new_states, expected), f"event {at}"
+            at += stride
+        assert at > 50
+        assert env.stats.crashes == 0
+
+
+@pytest.mark.parametrize("stride", slow_after(1, [23, 3]))
+def test_a_promise_is_kept_though_waiting_for_it_was_interrupted(
+    alarm: Callable[[], None], stride: int
+) -> None:
+    actions = np.arange(4000) % 2
+    with (
+        planvec.make("CartPole-v1", num_workers=0) as reference,
+        planvec.make("CartPole-v1", num_workers=2) as env,
+    ):
+        state = env.reset(seed=0).state
+        expected = reference.step_batch(actions, state).new_states
+        at, is_interrupted = 1, True
+        while is_interrupted:
+            promise = env.step_batch(actions, state, blocking=False)
+            is_interrupted = interrupt(promise.result, at, alarm)
+            assert same_states(promise.result(60).new_states, expected), f"event {at}"
+            at += stride
+        assert at > 20
+
+
+def test_a_restart_that_fails_under_ctrl_c_is_still_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = starting.Child._start
+    failures = [OSError(11, "no processes")]
+
+    def fail_once(*arguments: Any) -> Any:
+        if failures:
+            os.kill(os.getpid(), signal.SIGINT)
+            raise failures.pop()
+        return start(*arguments)
+
+    with planvec.make("CartPole-v1", num_workers=1) as env:
+        expected = env.step_batch([0, 1]).new_states
+        monkeypatch.setattr(starting.Child, "_start", fail_once)
+        env.workers[0].kill()
+        with pytest.raises(KeyboardInterrupt):
+            env.step_batch([0, 1])
+        assert same_states(env.step_batch([0, 1]).new_states, expected)
+        assert not failures
