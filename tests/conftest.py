@@ -6,11 +6,12 @@ import gc
 import importlib.util
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from interrupted import Interrupted
 from ray_here import disconnect_ray
 
 from planvec.backends.processes import system
@@ -90,3 +91,15 @@ def _only_its_own_codecs_are_registered(request: pytest.FixtureRequest) -> Itera
 def quick_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what `check_env` finds, not of how long a step takes."""
     monkeypatch.setattr(codec_registry, "_NUM_TIMED", 1)
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[], None]]:
+    """Have the handler of SIGUSR1 raise `Interrupted`; give the function that sends the signal."""
+
+    def interrupt(*_: Any) -> None:
+        raise Interrupted
+
+    previous = signal.signal(signal.SIGUSR1, interrupt)
+    yield lambda: signal.raise_signal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, previous)

@@ -1,4 +1,4 @@
-"""A Ctrl-C that arrives in the middle of an episode."""
+"""A Ctrl-C that arrives in the middle of an episode, and signal handlers that raise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import pytest
 
 from planvec.planners import Planner
 
-__all__ = ["interrupt_at"]
+__all__ = ["Interrupted", "interrupt_at"]
+
+
+class Interrupted(Exception):
+    """Raised by a signal handler."""
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, call: int) -> list[int]:

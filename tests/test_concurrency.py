@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from compare import same_states
 from faulty import ARMED, Faulty, fault
+from interrupted import Interrupted
 from marks import slow_after
 from methods import METHODS
 
@@ -110,10 +111,6 @@ def test_a_promise_that_is_not_ready_in_time_stays_valid(env: planvec.BatchEnv) 
 # -- signals and threads ---------------------------------------------------------------------------
 
 
-class Interrupted(Exception):
-    """Raised by a signal handler."""
-
-
 @SWALLOWED
 @pytest.mark.fault(36)
 @pytest.mark.parametrize("raised", [TimeoutError, ValueError, Interrupted])
@@ -167,49 +164,34 @@ def test_a_call_that_was_interrupted_is_not_finished_by_the_next_one(
 
 @pytest.mark.fault(36)
 def test_a_worker_whose_first_message_was_interrupted_is_replaced_at_once(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, alarm: Callable[[], None]
 ) -> None:
-    def interrupt(*_: Any) -> None:
-        raise Interrupted
-
-    previous = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with planvec.make("CartPole-v1", num_workers=1, start_method="fork") as env:
-            worker = env.workers[0]._worker
-            greet = worker._on_ready_message
-            monkeypatch.setattr(client, "START_SECONDS", 5.0)
-            monkeypatch.setattr(
-                worker, "_on_ready_message", lambda frame: signal.raise_signal(signal.SIGALRM)
-            )
-            worker.kill()
-            with pytest.raises(Interrupted):
-                env.step_batch([0, 1])
-            monkeypatch.setattr(worker, "_on_ready_message", greet)
-            assert env.step_batch([0, 1]).rewards.tolist() == [1.0, 1.0]
-            assert (env.stats.crashes, env.stats.stopped) == (1, 1)
-    finally:
-        signal.signal(signal.SIGALRM, previous)
+    with planvec.make("CartPole-v1", num_workers=1, start_method="fork") as env:
+        worker = env.workers[0]._worker
+        greet = worker._on_ready_message
+        monkeypatch.setattr(client, "START_SECONDS", 5.0)
+        monkeypatch.setattr(worker, "_on_ready_message", lambda frame: alarm())
+        worker.kill()
+        with pytest.raises(Interrupted):
+            env.step_batch([0, 1])
+        monkeypatch.setattr(worker, "_on_ready_message", greet)
+        assert env.step_batch([0, 1]).rewards.tolist() == [1.0, 1.0]
+        assert (env.stats.crashes, env.stats.stopped) == (1, 1)
 
 
 @pytest.mark.fault(36)
-def test_a_worker_whose_answer_was_interrupted_is_replaced_and_its_rows_are_retried(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("where", ["deliver", "_finish_if_complete"], ids=["before", "after"])
+def test_a_promise_whose_answer_was_interrupted_before_or_after_it_was_merged_is_kept(
+    monkeypatch: pytest.MonkeyPatch, alarm: Callable[[], None], where: str
 ) -> None:
-    def interrupt(*_: Any) -> None:
-        raise Interrupted
-
-    previous = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with planvec.make("CartPole-v1", num_workers=1, start_method="fork") as env:
-            promise = env.step_batch([0, 1], blocking=False)
-            with monkeypatch.context() as patch:
-                patch.setattr(Call, "deliver", lambda *_: signal.raise_signal(signal.SIGALRM))
-                with pytest.raises(Interrupted):
-                    promise.result()
-            assert promise.result().rewards.tolist() == [1.0, 1.0]
-            assert env.stats.stopped == env.stats.restarts == 1
-    finally:
-        signal.signal(signal.SIGALRM, previous)
+    with planvec.make("CartPole-v1", num_workers=1, start_method="fork") as env:
+        promise = env.step_batch([0, 1], blocking=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(Call, where, lambda *_: alarm())
+            with pytest.raises(Interrupted):
+                promise.result()
+        assert promise.result(60).rewards.tolist() == [1.0, 1.0]
+        assert env.stats.stopped == env.stats.restarts == 1
 
 
 @SWALLOWED

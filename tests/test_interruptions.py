@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from compare import same_states
 from gymnasium import spaces
+from interrupted import Interrupted
 from marks import slow_after
 
 import planvec
@@ -25,22 +26,6 @@ from planvec.vector import AsyncVectorEnv
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 PACKAGE = os.path.dirname(planvec.__file__)
-
-
-class Interrupted(Exception):
-    """Raised by a signal handler."""
-
-
-@pytest.fixture
-def alarm() -> Iterator[Callable[[], None]]:
-    """Have the handler of SIGUSR1 raise `Interrupted`; give the function that sends the signal."""
-
-    def interrupt(*_: Any) -> None:
-        raise Interrupted
-
-    previous = signal.signal(signal.SIGUSR1, interrupt)
-    yield lambda: signal.raise_signal(signal.SIGUSR1)
-    signal.signal(signal.SIGUSR1, previous)
 
 
 def interrupt(call: Callable[[], Any], at: int, send: Callable[[], None]) -> bool:

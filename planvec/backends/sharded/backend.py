@@ -384,7 +384,10 @@ class Sharded(Backend):
         """Merge the answer to a chunk, fail its call, or retry it after the exit of the worker."""
         error = future.exception()
         if error is not None and isinstance(error, WorkerExit):
-            self._recovery.chunk_lost(record, chunk, error)
+            if chunk.is_done:  # perhaps by this answer, when a signal handler raised
+                chunk.call.close(chunk)
+            else:
+                self._recovery.chunk_lost(record, chunk, error)
             return
         record.num_failures = 0
         self._recovery.num_idle_exits = 0

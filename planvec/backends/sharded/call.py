@@ -208,7 +208,7 @@ class Call(Promise[T]):
         self._columns[chunk.first_row] = chunk.num_rows, answer.columns
         for row, error in answer.errors.items():
             merged.errors[row + chunk.first_row] = error.moved(chunk.first_row)
-        self._close(chunk)
+        self.close(chunk)
 
     def _merged_columns(self) -> Columns:
         """Return the infos of all rows."""
@@ -228,7 +228,7 @@ class Call(Promise[T]):
         error = error.moved(chunk.first_row)
         row = error.row if isinstance(error, EnvError) else None
         self._fail_at(chunk.first_row if row is None else row, error)
-        self._close(chunk)
+        self.close(chunk)
 
     def _fail_at(self, row: int, error: PlanvecError) -> None:
         """Set the error of the call, unless an earlier row has failed. Drop the chunks from this row on."""
@@ -248,9 +248,14 @@ class Call(Promise[T]):
         for chunk in list(self._open.values()):
             self._drop(chunk)
 
-    def _close(self, chunk: Chunk) -> None:
+    def close(self, chunk: Chunk) -> None:
+        """Note that a chunk is done, and complete the call if it is the last one.
+
+        It may be called again, if a signal handler that raised has cut off the first time.
+        """
         chunk.is_done = True
-        self._open.pop(chunk.first_row, None)
+        if self._open.get(chunk.first_row) is chunk:  # and not a part of it
+            del self._open[chunk.first_row]
         self._finish_if_complete()
 
     def _drop(self, chunk: Chunk) -> None:

@@ -259,8 +259,6 @@ class Recovery:
 
     def chunk_lost(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> None:
         """Retry a chunk whose worker has exited, whole or in parts, or fail its call."""
-        if chunk.is_done:
-            return
         if isinstance(chunk.call.request, SetBaseStateRequest):
             # The restarted worker gets the latest base state first. This one may be older.
             self.num_idle_exits += exit.is_cause
