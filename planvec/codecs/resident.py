@@ -11,13 +11,13 @@ of their own that is closed afterwards:
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium
 
 from planvec.codecs.base import Outcome, layers_of, wrappers_of
+from planvec.codecs.budget import Budget
 from planvec.codecs.generator import get_generator, set_generator
 from planvec.codecs.generic.shared import outside_object
 from planvec.codecs.registry import codec_for
@@ -230,9 +230,9 @@ def _verify(env: gymnasium.Env[Any, Any], resident: ResidentCodec) -> None:
     observation, info = env.reset(seed=0)
     actions.note(observation, info)
     resident.layers.after_reset()
-    started = time.monotonic()
+    budget = Budget(_MAX_SECONDS)
     for index in range(_MAX_STEPS):
-        if index >= _MIN_STEPS and time.monotonic() - started > _MAX_SECONDS:
+        if index >= _MIN_STEPS and budget.is_spent:
             break
         if index % _SAVE_INTERVAL == 0:
             points.append(_Point(resident.save(copy.deepcopy(observation)), len(walk)))

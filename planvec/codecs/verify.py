@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import copy
 import itertools
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
 
 from planvec.codecs.base import Outcome, StateCodec, Step
+from planvec.codecs.budget import Budget
 from planvec.codecs.compare import describe_difference, digest, same
 from planvec.codecs.generic.beside import Beside
 from planvec.codecs.generic.copied import ObjectGraph
@@ -69,7 +69,7 @@ def reference_walk(
     """Walk through some episodes without any codec, and record the first one."""
     actions = LegalActions.seeded(env.action_space)
     step = actions.noted(env.step)
-    started = time.monotonic()
+    budget = Budget(_REFERENCE_SECONDS)
     first: Any = None
     outcomes: list[Outcome] = []
     drawn_spaces: dict[str, None] = {}
@@ -83,7 +83,7 @@ def reference_walk(
             first = copy.deepcopy(observation)
         has_ended = False
         while not has_ended and num_steps < _MAX_STEPS:
-            if num_steps >= MIN_STEPS and time.monotonic() - started > _REFERENCE_SECONDS:
+            if num_steps >= MIN_STEPS and budget.is_spent:
                 break
             outcome = _try_step(step, actions.sample(), info_keys)
             num_steps += 1
@@ -115,12 +115,12 @@ def random_walk(
     actions = LegalActions.seeded(env.action_space)
     step = actions.noted(codec.step)
     walk = RandomWalk([], [])
-    started = time.monotonic()
+    budget = Budget(max_seconds)
     observation, info = codec.reset(0, None)
     actions.note(observation, info)
     next_save = 0
     for index in range(max_steps):
-        if index >= MIN_STEPS and time.monotonic() - started > max_seconds:
+        if index >= MIN_STEPS and budget.is_spent:
             break
         if index >= next_save:
             next_save = index + (_DENSE_INTERVAL if index < _DENSE_STEPS else _INTERVAL)
@@ -296,9 +296,9 @@ def check_set_orders(
     comparison = Comparison(situation, SETS_ADVICE, has_sets=True)
     repeated = [(*point, NUM_REPEATED) for point in points]
     first = [(*point, len(walk.steps)) for point in points[:1] * 2] + repeated
-    started = time.monotonic()
+    budget = Budget(2 * _SETS_SECONDS)
     for number, (point, value, num_steps) in enumerate(itertools.chain(first, itertools.cycle(repeated))):
-        if number >= len(first) and time.monotonic() - started > 2 * _SETS_SECONDS:
+        if number >= len(first) and budget.is_spent:
             return
         try:
             with graph.shuffled_sets(number):
@@ -379,9 +379,9 @@ def verify_codec(
         repeats.compare(point, codec.observe(), comparison, NUM_REPEATED)
     if graph is not None and has_sets:
         check_set_orders(codec, env, info_keys, graph)
-    started = time.monotonic()
+    budget = Budget(_FOLLOW_SECONDS)
     for point, value in points[:: max(1, len(points) // _NUM_FOLLOWED)]:
-        if time.monotonic() - started > _FOLLOW_SECONDS:
+        if budget.is_spent:
             break
         codec.set(value)
         repeats.compare(point, codec.observe(), comparison, len(walk.steps))
