@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,10 +47,8 @@ from planvec.codecs.mujoco.simulation import (
 from planvec.codecs.selection import FamilyCodec, WrapperSupport
 from planvec.errors import UnsupportedEnvError
 
-# -- Makes the pictures of a MuJoCo environment depend on its state alone ------------------------------------
 
-
-def fix_camera(env: Any) -> None:
+def _fix_camera(env: Any) -> None:
     """Point a free camera at the model in the pose that its file describes."""
     # Gymnasium points it at the state that is rendered first, so pictures would depend on the worker.
     # (`AddRenderObservation` renders in its constructor, after a reset without a seed.)
@@ -72,7 +70,7 @@ _INSIDE = ("__func__", "fget", "fset", "fdel", "func")
 _MAX_ITEMS = 1000
 
 
-def names_in_code(values: Iterable[Any]) -> set[str]:
+def _names_reached(values: Iterable[Any]) -> set[str]:
     """Return the names and strings in the functions of some objects, and in those that these may call."""
     # Functions that are reached through variables of a module are included. The result is the same in every
     # process.
@@ -89,7 +87,9 @@ def names_in_code(values: Iterable[Any]) -> set[str]:
                 new = _names_of(value.__code__)
                 names |= new
                 stack += [value.__globals__[name] for name in new if name in value.__globals__]
-                stack += _held_by(value)
+                # what it holds: in its closure, its default arguments and its attributes
+                stack += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+                stack += [*cell_contents(value.__closure__ or ()), *vars(value).values()]
         elif isinstance(value, type):
             for base in value.__mro__:
                 if _is_own(base.__module__):
@@ -99,24 +99,13 @@ def names_in_code(values: Iterable[Any]) -> set[str]:
                 functions = (types.FunctionType, type)
                 own = [item for item in vars(value).values() if isinstance(item, functions)]
                 stack += [item for item in own if item.__module__ == value.__name__]
+        elif isinstance(value, (list, tuple)):
+            stack += value[:_MAX_ITEMS]
+        elif isinstance(value, dict):
+            stack += [*value.values()][:_MAX_ITEMS]
         else:
-            stack += _callables_in(value)
+            stack += [getattr(value, name) for name in _INSIDE if hasattr(type(value), name)]
     return names
-
-
-def _held_by(function: types.FunctionType) -> list[Any]:
-    """Return what a function holds: in its closure, its default arguments and its attributes."""
-    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    return [*defaults, *cell_contents(function.__closure__ or ()), *vars(function).values()]
-
-
-def _callables_in(value: Any) -> list[Any]:
-    """Return what a method, a property, a partial function or a small container is made of."""
-    if isinstance(value, (list, tuple)):
-        return [*value[:_MAX_ITEMS]]
-    if isinstance(value, dict):
-        return [*value.values()][:_MAX_ITEMS]
-    return [getattr(value, name) for name in _INSIDE if hasattr(type(value), name)]
 
 
 def _is_own(module: str | None) -> bool:
@@ -142,20 +131,6 @@ def _names_of(code: types.CodeType) -> set[str]:
 # The simulations are found among the objects that the environment holds. Everything else is a pickle of the
 # attributes, in which the objects of MuJoCo are referred to by name.
 
-_READ, _ALL = Way(saves_all=False, recomputes=False), Way(saves_all=True, recomputes=False)
-_READ_AGAIN, _ALL_AGAIN = Way(saves_all=False, recomputes=True), Way(saves_all=True, recomputes=True)
-
-
-def makers_of(env: Any) -> tuple[Callable[[Any], Codec], ...]:
-    """Return makers of codecs for an environment, the cheapest states first; () if it holds no simulation."""
-    # Which one is exact depends on what the environment reads, and is found out by verification.
-    objects = _objects_in(env)
-    if not any(isinstance(value, mujoco.MjData) for value in objects.values()):
-        return ()
-    is_dm_control = any(type(value).__module__.startswith("dm_control.") for value in objects.values())
-    ways = (_READ_AGAIN, _ALL_AGAIN, _ALL) if is_dm_control else (_READ, _ALL, _READ_AGAIN, _ALL_AGAIN)
-    return tuple(partial(SimulationsCodec, way=way) for way in ways)
-
 
 def _objects_in(env: Any) -> dict[str, Any]:
     """Return the objects that an unwrapped environment holds, and those of simulators, by path."""
@@ -176,19 +151,29 @@ class SimulationsCodec(GraphCodec, Codec):
     def __init__(self, env: Any, way: Way) -> None:
         vars(env).setdefault("_np_random", None)
         objects = _objects_in(env)
-        names = names_in_code([env, *objects.values()])
+        names = _names_reached([env, *objects.values()])
         is_rendered = getattr(env, "render_mode", None) is not None
         if is_rendered and hasattr(env, "mujoco_renderer"):
-            fix_camera(env)
+            _fix_camera(env)
         _check_forces(env, names)
         data = {path: value for path, value in objects.items() if isinstance(value, mujoco.MjData)}
         for item in data.values():
             check_sleep(env, item.model)
         self._simulations = [Simulation(item, names, way, is_rendered) for item in data.values()]
-        self._models = _distinct(objects.values(), [item.model for item in data.values()])
+        # the models of the simulations and those among other objects, each once
+        models = [item.model for item in data.values()]
+        models += [value for value in objects.values() if isinstance(value, mujoco.MjModel)]
+        self._models = list({id(model): model for model in models}.values())
         with_data = {id(item.model) for item in data.values()}
         self._other_fields = [ModelFields(model) for model in self._models if id(model) not in with_data]
-        extended = {path: value for path, value in objects.items() if _is_extended(value)}
+        # objects of a simulator with attributes, of classes that are defined elsewhere
+        extended = {
+            path: value
+            for path, value in objects.items()
+            if not is_simulator_module(type(value).__module__)
+            and is_simulator_object(value)
+            and hasattr(value, "__dict__")
+        }
         members = [Attributes(env, layer_name(env), ["_np_random"])]
         members += [Attributes(value, path, []) for path, value in extended.items()]
         self.graph = ObjectGraph(members, layers_by_name(env) | extended, env, _memory_of(data))
@@ -224,18 +209,6 @@ class SimulationsCodec(GraphCodec, Codec):
             for number, simulation in enumerate(self._simulations)
         }
         return {**self.graph.digests(), **physics}
-
-
-def _is_extended(value: Any) -> bool:
-    """Return whether an object of a simulator has attributes of a class that is defined elsewhere."""
-    has_own_class = not is_simulator_module(type(value).__module__)
-    return has_own_class and is_simulator_object(value) and hasattr(value, "__dict__")
-
-
-def _distinct(objects: Iterable[Any], models: list[Any]) -> list[Any]:
-    """Return the models of simulations and those among other objects, each once."""
-    found = [*models, *(value for value in objects if isinstance(value, mujoco.MjModel))]
-    return list({id(model): model for model in found}.values())
 
 
 def _memory_of(data: dict[str, Any]) -> LibraryMemory:
@@ -285,21 +258,22 @@ _VERSIONS = ("v4", "v5")
 
 def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
     """Return how the states of an environment are saved; see `FamilyModule`."""
-    # A wrapper that planvec does not know may change the weights of the reward. So the fast step, which reads
-    # them once, is installed only without such wrappers.
-    is_known = _module_name(env) is not None and not (env.model.nplugin or _num_flexes(env.model))
-    if not is_known or wrappers is WrapperSupport.MISSING:
-        makers = makers_of(env)
-        return FamilyCodec(makers[0], False, makers[1:]) if makers else None
-    make = _codec_with_fast_step if wrappers is WrapperSupport.BUILT_IN else PhysicsCodec
-    return FamilyCodec(make, is_verified=True)
-
-
-def _codec_with_fast_step(env: Any) -> Codec:
-    """Make the codec of an environment and install its faster step, if it has one."""
-    codec = PhysicsCodec(env)
-    install_fast_step(env)
-    return codec
+    is_known = _module_name(env) is not None and not (env.model.nplugin or getattr(env.model, "nflex", 0))
+    if is_known and wrappers is not WrapperSupport.MISSING:
+        # A wrapper that planvec does not know may change the weights of the reward. So the fast step, which
+        # reads them once, is installed only without such wrappers.
+        is_fast = wrappers is WrapperSupport.BUILT_IN
+        return FamilyCodec(partial(PhysicsCodec, is_fast=is_fast), is_verified=True)
+    objects = _objects_in(env)
+    if not any(isinstance(value, mujoco.MjData) for value in objects.values()):
+        return None
+    # the cheapest states first; which way is exact depends on what the environment reads, and is found out by
+    # verification
+    ways = [(False, False), (True, False), (False, True), (True, True)]
+    if any(type(value).__module__.startswith("dm_control.") for value in objects.values()):
+        ways = [(False, True), (True, True), (True, False)]
+    first, *others = (partial(SimulationsCodec, way=Way(*way)) for way in ways)
+    return FamilyCodec(first, False, tuple(others))
 
 
 def _module_name(env: Any) -> str | None:
@@ -317,10 +291,6 @@ def saved_arrays(env: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*BEYOND_STATE, *read, *(() if env.render_mode is None else POSES))))
 
 
-def _num_flexes(model: Any) -> int:
-    return int(getattr(model, "nflex", 0))
-
-
 # -- The codec of Gymnasium's own environments ---------------------------------------------------------------
 
 
@@ -333,7 +303,7 @@ class PhysicsCodec(Codec):
     draws = False
     how = "one vector of physics"
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, is_fast: bool = False) -> None:
         self._model, self._data = env.model, env.data
         self._observes = _module_name(env) not in _OBSERVE_FORCES
         check_sleep(env, env.model)
@@ -349,9 +319,11 @@ class PhysicsCodec(Codec):
         self._parts = (self._state, *(view for view, _, _ in self._views))
         self.dtype = np.dtype([("physics", "<f8", self._size)])
         if env.render_mode is not None:
-            fix_camera(env)
+            _fix_camera(env)
         parameters = inspect.signature(type(env).__init__).parameters
         self.constants = ("frame_skip", *(f"_{name}" for name in parameters if hasattr(env, f"_{name}")))
+        if is_fast:
+            install_fast_step(env)
 
     def identity(self, env: Any) -> list[Any]:
         """Return the constants, the module of the class and the whole model."""

@@ -38,7 +38,9 @@ class Contacts:
     def __init__(self, data: Any) -> None:
         self._data = data
         num_contacts, data.ncon = data.ncon, 1
-        fields = _fields_of(data.contact)
+        contact = data.contact
+        arrays = {name: getattr(contact, name) for name in dir(contact) if not name.startswith("_")}
+        fields = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
         data.ncon = num_contacts
         first = fields["dist"]
         self._size = first.strides[0]
@@ -69,12 +71,6 @@ class Contacts:
         address = self._data.contact.dist.ctypes.data  # the first field of the first contact
         memory = (ctypes.c_uint8 * (self._size * number)).from_address(address)
         return np.ctypeslib.as_array(memory).reshape(number, self._size)
-
-
-def _fields_of(contact: Any) -> dict[str, NDArray[Any]]:
-    """Return the fields of all contacts, each an array with one row per contact."""
-    arrays = {name: getattr(contact, name) for name in dir(contact) if not name.startswith("_")}
-    return {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
 
 
 # -- Saves what an environment changes in its `MjModel`: the gravity, a friction, a height field.
@@ -240,7 +236,9 @@ class Simulation:
         self._views: list[NDArray[Any]] = []
         # names and sizes of the parts of a value
         self.layout: list[tuple[str, int]] = [("mjSTATE_INTEGRATION", self._num_state)]
-        for name in self._array_names(names, way, is_rendered):
+        derived = _ACCELERATIONS if way.recomputes and not way.saves_all else _DERIVED
+        saved = [array for array in derived if way.saves_all or _is_read(array, names)]
+        for name in dict.fromkeys((*BEYOND_STATE, *saved, *(POSES if is_rendered else ()))):
             for array in _arrays(data, [name]):
                 self._views.append(array.reshape(-1))
                 self.layout.append((name, array.size))
@@ -249,13 +247,6 @@ class Simulation:
         self._contacts = Contacts(data)
         self._first_contacts = self._contacts.get()
         self._saves_contacts = way.saves_all or reads_contacts
-
-    def _array_names(self, names: Collection[str], way: Way, is_rendered: bool) -> list[str]:
-        derived: tuple[str, ...] = _DERIVED
-        if not way.saves_all:
-            candidates = _ACCELERATIONS if way.recomputes else _DERIVED
-            derived = tuple(array for array in candidates if _is_read(array, names))
-        return list(dict.fromkeys((*BEYOND_STATE, *derived, *(POSES if is_rendered else ()))))
 
     def before_reset(self) -> None:
         """Restore what the simulation held when the environment was opened."""
@@ -272,13 +263,18 @@ class Simulation:
         mujoco.mj_getState(self._model, self._data, self._state, INTEGRATION)
         numbers = np.concatenate((self._state, *self._views)) if self._views else self._state
         contacts = self._contacts.get() if self._saves_contacts else b""
-        return _without_zeros(numbers), contacts, self._fields.get()
+        # a mask of the numbers that are not zero, and these numbers: forces on bodies mostly are
+        mask = numbers.view(np.uint64) != 0  # -0.0 is kept
+        return np.packbits(mask).tobytes() + numbers[mask].tobytes(), contacts, self._fields.get()
 
     def set(self, saved: SavedSimulation) -> None:
         """Restore a value."""
         data, contacts, model = saved
         self._fields.set(model)
-        numbers = self._with_zeros(data)
+        mask_size = (self._size + 7) // 8
+        mask = np.unpackbits(np.frombuffer(data, np.uint8, mask_size), count=self._size).view(bool)
+        numbers = np.zeros(self._size)
+        numbers[mask] = np.frombuffer(data, np.float64, offset=mask_size)
         mujoco.mj_setState(self._model, self._data, numbers[: self._num_state], INTEGRATION)
         if self._recomputes:
             mujoco.mj_step1(self._model, self._data)
@@ -289,26 +285,11 @@ class Simulation:
         if self._saves_contacts:
             self._contacts.set(contacts)
 
-    def _with_zeros(self, data: bytes) -> NDArray[np.float64]:
-        """Return the numbers of which `_without_zeros` returned `data`."""
-        mask_size = (self._size + 7) // 8
-        mask = np.unpackbits(np.frombuffer(data, np.uint8, mask_size), count=self._size).view(bool)
-        numbers = np.zeros(self._size)
-        numbers[mask] = np.frombuffer(data, np.float64, offset=mask_size)
-        return numbers
-
 
 def _arrays(data: Any, names: Iterable[str]) -> list[NDArray[Any]]:
     """Return the arrays of a simulation that have elements. Versions of MuJoCo differ in their arrays."""
     arrays = [getattr(data, name, None) for name in names]
     return [array for array in arrays if isinstance(array, np.ndarray) and array.size]
-
-
-def _without_zeros(numbers: NDArray[np.float64]) -> bytes:
-    """Return a mask of the numbers that are not zero, and these numbers. Forces on bodies mostly are."""
-    mask = numbers.view(np.uint64) != 0  # -0.0 is kept
-    data: bytes = np.packbits(mask).tobytes() + numbers[mask].tobytes()
-    return data
 
 
 def _is_read(array: str, names: Collection[str]) -> bool:
