@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import planvec
 from planvec import PlanEnv
-from planvec.codecs.atari.codec import AtariCodec
+from planvec.codecs.atari import AtariCodec
 from planvec.codecs.generic.replay import ReplayCodec
 
 gymnasium.register_envs(ale_py)

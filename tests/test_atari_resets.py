@@ -14,7 +14,7 @@ import pytest
 from compare import assert_same
 from marks import slow_after
 
-from planvec.codecs.atari.emulator import GeneratorTexts, generator_text
+from planvec.codecs.atari import GeneratorTexts, generator_text
 from planvec.vector import EnvPool
 
 gymnasium.register_envs(ale_py)

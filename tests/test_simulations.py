@@ -227,7 +227,7 @@ def test_states_are_small() -> None:
 
 def test_large_fields_of_the_model_are_not_compared() -> None:
     """Meshes and textures take many megabytes. Whoever changes them is on their own."""
-    from planvec.codecs.mujoco.simulation import ModelFields
+    from planvec.codecs.mujoco.codec import ModelFields
 
     model = mujoco.MjModel.from_xml_string(BOX)
     fields = ModelFields(model)

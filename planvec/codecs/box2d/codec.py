@@ -191,7 +191,12 @@ class CarRacingCodec(Box2DCodec):
         super()._reset(env, key, options={"randomize": key[1]})
 
     def _store_episode(self, env: Any, key: tuple[Any, ...]) -> Episode:
-        self._share_colors(env)
+        # The colours of the tiles, and of the polygons drawn for them, become rows of one array.
+        colors = np.array([tile.color for tile in env.road])
+        shared = {id(tile.color): colors[tile.idx] for tile in env.road}
+        env.road_poly = [(points, shared.get(id(color), color)) for points, color in env.road_poly]
+        for tile in env.road:
+            tile.color = colors[tile.idx]
         return super()._store_episode(env, key)
 
     def _release(self, episode: Episode) -> None:
@@ -239,15 +244,6 @@ class CarRacingCodec(Box2DCodec):
             _bits(touched, num_tiles)[:, None], env.road_color, env.road_color + shades[:, None]
         )
         _set_skids(car, skids)
-
-    @staticmethod
-    def _share_colors(env: Any) -> None:
-        """Make the colours of the tiles, and of the polygons drawn for them, rows of one array."""
-        colors = np.array([tile.color for tile in env.road])
-        shared = {id(tile.color): colors[tile.idx] for tile in env.road}
-        env.road_poly = [(points, shared.get(id(color), color)) for points, color in env.road_poly]
-        for tile in env.road:
-            tile.color = colors[tile.idx]
 
     @staticmethod
     def _colors(env: Any) -> Any:

@@ -129,6 +129,7 @@ def c_library() -> Any:
 
 _CHUNK_WORDS = CHUNK_BYTES // 8
 _NODE_BYTES = NODE_WORDS * 8
+_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 # -- The memory that a world has allocated: chunks of blocks, and the nodes of its tree ----------------------
@@ -168,13 +169,23 @@ class WorldHeap:
             raise UnsupportedEnvError("Box2D: expected a world that was stepped since its bodies were made")
         # an address shortly before the library's virtual tables
         self.virtual = self._first_virtual_table() - VIRTUAL_BYTES
-        if CONTACT_BLOCK not in self.sizes:
-            self._add_contact_chunk()
+        if CONTACT_BLOCK not in self.sizes:  # a chunk for them, lest the first contact change the layout
+            chunk = self._add_chunk(CONTACT_BLOCK)
+            self.sizes.append(CONTACT_BLOCK)
+            count = CHUNK_BYTES // CONTACT_BLOCK
+            links = view(chunk, _CHUNK_WORDS)[:: CONTACT_BLOCK // 8]
+            links[: count - 1] = chunk + CONTACT_BLOCK * np.arange(1, count, dtype=np.uint64)
+            MEMORY[at(self.address + FREE_LISTS + 8 * BLOCK_SIZES.index(CONTACT_BLOCK))] = chunk
         for offset in HALF_USED:
-            MEMORY[at(self.address + offset)] &= np.uint64(0xFFFFFFFF)
+            MEMORY[at(self.address + offset)] &= _LOW
         # for each chunk, how many blocks from its start may have been in use
         self.touched = [self._zero_unused(number) for number in range(len(self.chunks))]
-        self._zero_joints()
+        joint = int(self.word(JOINT_LIST))
+        while joint:
+            octets = view(joint, JOINT_PADDING[-1][1] // 8).view(np.uint8)
+            for start, stop in JOINT_PADDING:
+                octets[start:stop] = 0
+            joint = int(MEMORY[at(joint + NEXT_JOINT)])
         self._zero_free_nodes()
 
     def word(self, offset: int) -> np.uint64:
@@ -194,10 +205,6 @@ class WorldHeap:
     def moves_pending(self) -> bool:
         """Return whether the world has moved boxes without looking for their contacts yet."""
         return self.counts(MOVE_COUNTS)[1] > 0
-
-    def drop_moves(self) -> None:
-        """Clear the list of moved boxes."""
-        MEMORY[at(self.address + MOVE_COUNTS)] &= np.uint64(0xFFFFFFFF)
 
     def refresh(self) -> None:
         """Read what Box2D has allocated since the last call, and zero what it left uninitialised."""
@@ -262,15 +269,6 @@ class WorldHeap:
         self.chunks.append(chunk)
         return chunk
 
-    def _add_contact_chunk(self) -> None:
-        """Allocate a chunk for contacts, so that the first contact does not change the layout."""
-        chunk = self._add_chunk(CONTACT_BLOCK)
-        self.sizes.append(CONTACT_BLOCK)
-        count = CHUNK_BYTES // CONTACT_BLOCK
-        links = view(chunk, _CHUNK_WORDS)[:: CONTACT_BLOCK // 8]
-        links[: count - 1] = chunk + CONTACT_BLOCK * np.arange(1, count, dtype=np.uint64)
-        MEMORY[at(self.address + FREE_LISTS + 8 * BLOCK_SIZES.index(CONTACT_BLOCK))] = chunk
-
     # -- memory that was never initialised ------------------------------------------------------
 
     def _first_virtual_table(self) -> int:
@@ -319,15 +317,6 @@ class WorldHeap:
             octets[in_use & circles, CIRCLE_BYTES:] = 0
         return touched
 
-    def _zero_joints(self) -> None:
-        """Zero the bytes that the joints do not use."""
-        joint = int(self.word(JOINT_LIST))
-        while joint:
-            octets = view(joint, JOINT_PADDING[-1][1] // 8).view(np.uint8)
-            for start, stop in JOINT_PADDING:
-                octets[start:stop] = 0
-            joint = int(MEMORY[at(joint + NEXT_JOINT)])
-
     def _zero_free_nodes(self) -> None:
         """Zero all of a free node except its link and its height, which is -1."""
         nodes = view(self.nodes, self.capacity * NODE_WORDS).view(np.int32).reshape(-1, 2 * NODE_WORDS)
@@ -336,18 +325,14 @@ class WorldHeap:
         nodes[free, 7:9] = 0
 
 
+# -- Saves and restores a world ------------------------------------------------------------------------------
+
+
 _SLACK = 4  # Unused blocks at the end of a window. If the last of them is used, the window is widened.
 _SHIFT, _MASK = 20, (1 << 20) - 1
+# Number of the first chunk among the regions. In positions region 0 is the world and region 1 the nodes; in
+# pointers region 1 is the virtual tables.
 _FIRST_CHUNK = 2
-"""Number of the first chunk among the regions.
-
-In positions region 0 is the world and region 1 the nodes; in pointers region 1 is the virtual tables.
-"""
-_LOW = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
-
-
-# -- Saves and restores a world ------------------------------------------------------------------------------
 
 
 class SavedWorld(NamedTuple):
@@ -409,7 +394,7 @@ class WorldMemory:
         """Put the world into a saved state."""
         heap = self._heap
         if heap.has_new_nodes() or (MEMORY.take(self._guards) != self._guarded).any():
-            heap.drop_moves()  # of a step that raised an error
+            MEMORY[at(heap.address + MOVE_COUNTS)] &= _LOW  # the moved boxes of a step that raised an error
             self._refresh()
         num_chunks = self._num_base + len(saved.chunks)
         if num_chunks > len(heap.chunks) or saved.capacity > heap.capacity:
@@ -419,8 +404,13 @@ class WorldMemory:
         regions, offsets = positions >> _SHIFT, positions & _MASK
         try:
             beyond = offsets >= self._window_words[regions]
-            if beyond.any():
-                self._widen_to(regions[beyond], offsets[beyond])
+            if beyond.any():  # blocks that another world has used
+                for region, offset in zip(regions[beyond].tolist(), offsets[beyond].tolist(), strict=True):
+                    number = region - _FIRST_CHUNK
+                    if not 0 <= number < self._num_base or offset >= _CHUNK_WORDS:
+                        raise ValueError(f"no word {offset} in region {region}")
+                    self._widen(number, offset * 8 // heap.sizes[number] + 1)
+                self._lay_out()
             indices = self._window_starts[regions] + offsets
             image = self._base.copy()
             image[indices] = words
@@ -446,15 +436,6 @@ class WorldMemory:
             differs = np.flatnonzero(view(self._heap.chunks[number], _CHUNK_WORDS) != base)
             if len(differs):
                 self._widen(number, int(differs[-1]) * 8 // self._heap.sizes[number] + 1)
-        self._lay_out()
-
-    def _widen_to(self, regions: NDArray[np.uint32], offsets: NDArray[np.uint32]) -> None:
-        """Widen the windows to blocks that another world has used."""
-        for region, offset in zip(regions.tolist(), offsets.tolist(), strict=True):
-            number = region - _FIRST_CHUNK
-            if not 0 <= number < self._num_base or offset >= _CHUNK_WORDS:
-                raise ValueError(f"no word {offset} in region {region}")
-            self._widen(number, offset * 8 // self._heap.sizes[number] + 1)
         self._lay_out()
 
     def _widen(self, number: int, num_blocks: int) -> None:
@@ -500,13 +481,9 @@ class WorldMemory:
                 self._is_density[first : first + lengths[_FIRST_CHUNK + number] : size // 8] = True
         numbered = [region << _SHIFT | np.arange(length) for region, length in enumerate(lengths)]
         self._positions = np.concatenate(numbered).astype(np.uint32)
-        self._order_regions()
-
-    def _order_regions(self) -> None:
-        """Sort the regions that pointers may point into by address."""
-        chunks = self._heap.chunks
-        self._bases: Words = np.array([self._heap.address, self._heap.virtual, *chunks], np.uint64)
-        sizes = np.array([WORLD_BYTES, 2 * VIRTUAL_BYTES] + [CHUNK_BYTES] * len(chunks), np.uint64)
+        # the regions that pointers may point into, sorted by address
+        self._bases: Words = np.array([heap.address, heap.virtual, *heap.chunks], np.uint64)
+        sizes = np.array([WORLD_BYTES, 2 * VIRTUAL_BYTES] + [CHUNK_BYTES] * len(heap.chunks), np.uint64)
         order = np.argsort(self._bases)
         self._starts, self._lengths, self._names = self._bases[order], sizes[order], order.astype(np.uint64)
         self._lowest = self._starts[0]
@@ -553,9 +530,9 @@ def unknown_layout() -> str | None:
         usable = c_library().malloc_usable_size(int(world.this))
         if not WORLD_BYTES <= usable <= WORLD_BYTES + 64:
             return f"a b2World: expected {WORLD_BYTES} bytes, got {usable}"
-        for fact in _facts(world):  # lazily, so that no wrong pointer is followed
-            if fact.in_memory != fact.expected:
-                return f"{fact.name}: expected {fact.expected} in memory, got {fact.in_memory}"
+        for name, in_memory, expected in _facts(world):  # lazily, so that no wrong pointer is followed
+            if in_memory != expected:
+                return f"{name}: expected {expected} in memory, got {in_memory}"
         return None if _restores() else "a world took other steps after it was restored"
     except (IndexError, AttributeError, OSError, UnsupportedEnvError) as error:
         return str(error)
@@ -589,19 +566,17 @@ def _step(world: Any, count: int) -> list[tuple[float, ...]]:
     return poses
 
 
-class _Fact(NamedTuple):
-    """Holds one value that lies in memory, and Box2D's answer for it."""
-
-    name: str
-    in_memory: Any
-    expected: Any
-
-
 class _Reader:
     """Reads the memory of this process, and raises an error instead of following a wrong pointer."""
 
     def __init__(self) -> None:
-        self._regions = _readable_regions()
+        # first address, and address behind the last, of the regions that this process can read
+        self._regions = []
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            span, permissions = line.split()[:2]
+            if permissions.startswith("r"):
+                start, _, stop = span.partition("-")
+                self._regions.append((int(start, 16), int(stop, 16)))
 
     def words(self, address: int, count: int) -> Any:
         """Read words."""
@@ -625,60 +600,44 @@ class _Reader:
         return numbers
 
 
-def _facts(world: Any) -> Iterator[_Fact]:
-    """Yield everything in the memory of the small world that saving relies on."""
+def _facts(world: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what saving relies on: its name, its value in the memory of the small world, Box2D's answer."""
     address, read = int(world.this), _Reader()
-    yield _Fact("gravity", read.floats(address + GRAVITY, 2), list(world.gravity))
+    yield "gravity", read.floats(address + GRAVITY, 2), list(world.gravity)
     counts = (world.bodyCount, world.jointCount)
-    yield _Fact("body count", read.halves(address + BODY_AND_JOINT_COUNT), counts)
-    yield _Fact("joints", read.word(address + JOINT_LIST), int(world.joints[0].this))
-    yield _Fact("proxy count", read.halves(address + PROXY_COUNT)[0], world.proxyCount)
-    yield _Fact("allocator", read.word(address + ALLOCATOR), address)
-    yield _Fact("contact count", read.halves(address + CONTACT_COUNT)[0], world.contactCount)
-    yield _Fact("any contact", world.contactCount > 0, True)
+    yield "body count", read.halves(address + BODY_AND_JOINT_COUNT), counts
+    yield "joints", read.word(address + JOINT_LIST), int(world.joints[0].this)
+    yield "proxy count", read.halves(address + PROXY_COUNT)[0], world.proxyCount
+    yield "allocator", read.word(address + ALLOCATOR), address
+    yield "contact count", read.halves(address + CONTACT_COUNT)[0], world.contactCount
+    yield "any contact", world.contactCount > 0, True
     contact = list(world.contacts)[-1]
     start = int(contact.this)
-    yield _Fact("contacts", read.word(address + CONTACT_LIST), start)
+    yield "contacts", read.word(address + CONTACT_LIST), start
     fixtures = [int(contact.fixtureA.this), int(contact.fixtureB.this)]
-    yield _Fact("fixtures of a contact", read.words(start + CONTACT_FIXTURES, 2).tolist(), fixtures)
+    yield "fixtures of a contact", read.words(start + CONTACT_FIXTURES, 2).tolist(), fixtures
     num_points = read.halves((start + NUM_POINTS) & ~7)[1]
-    yield _Fact("points of a contact", num_points, contact.manifold.pointCount)
-    yield _Fact("number of nodes", read.halves(address + NODE_COUNTS)[0], 2 * world.proxyCount - 1)
-    yield from _facts_of_bodies(world, read)
-
-
-def _facts_of_bodies(world: Any, read: _Reader) -> Iterator[_Fact]:
-    """Follow the list of bodies, and from each body the pointers to its fixture, shape, proxy and node."""
-    address = int(world.this)
+    yield "points of a contact", num_points, contact.manifold.pointCount
+    yield "number of nodes", read.halves(address + NODE_COUNTS)[0], 2 * world.proxyCount - 1
+    # the list of bodies, and from each body the pointers to its fixture, shape, proxy and node
     link = address + BODY_LIST
     for body in list(world.bodies)[::-1]:
         start = read.word(link)
-        yield _Fact("list of bodies", start, int(body.this))
-        yield _Fact("position", read.floats(start + BODY_POSITION, 2), list(body.position))
-        yield _Fact("angle", read.floats(start + BODY_ANGLE, 1), [body.angle])
-        yield _Fact("world of a body", read.word(start + BODY_WORLD), address)
+        yield "list of bodies", start, int(body.this)
+        yield "position", read.floats(start + BODY_POSITION, 2), list(body.position)
+        yield "angle", read.floats(start + BODY_ANGLE, 1), [body.angle]
+        yield "world of a body", read.word(start + BODY_WORLD), address
         fixture = read.word(start + BODY_FIXTURES)
-        yield _Fact("fixture", fixture, int(body.fixtures[0].this))
-        yield _Fact("body of a fixture", read.word(fixture + FIXTURE_BODY), start)
-        yield _Fact("shape", read.word(fixture + FIXTURE_SHAPE), int(body.fixtures[0].shape.this))
+        yield "fixture", fixture, int(body.fixtures[0].this)
+        yield "body of a fixture", read.word(fixture + FIXTURE_BODY), start
+        yield "shape", read.word(fixture + FIXTURE_SHAPE), int(body.fixtures[0].shape.this)
         proxy = read.word(fixture + FIXTURE_PROXIES)
-        yield _Fact("fixture of a proxy", read.word(proxy + PROXY_FIXTURE), fixture)
+        yield "fixture of a proxy", read.word(proxy + PROXY_FIXTURE), fixture
         node = read.halves((proxy + PROXY_NODE) & ~7)[1]
         nodes = read.word(address + NODES)
-        yield _Fact("proxy of a node", read.word(nodes + 8 * NODE_WORDS * node + 16), proxy)
+        yield "proxy of a node", read.word(nodes + 8 * NODE_WORDS * node + 16), proxy
         link = start + NEXT_BODY
-    yield _Fact("end of the bodies", read.word(link), 0)
-
-
-def _readable_regions() -> list[tuple[int, int]]:
-    """Return the regions of memory that this process can read: first address, and address behind the last."""
-    regions = []
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        span, permissions = line.split()[:2]
-        if permissions.startswith("r"):
-            start, _, stop = span.partition("-")
-            regions.append((int(start, 16), int(stop, 16)))
-    return regions
+    yield "end of the bodies", read.word(link), 0
 
 
 def _restores() -> bool:

@@ -1,4 +1,4 @@
-"""An Atari emulator that can be put into any of its states, including the picture and the action that sticks.
+"""Saves and restores Atari games: the emulator, the frames that drew its picture, and the action that sticks.
 
 `cloneState` of ale-py 0.12 leaves out three things that the next frames depend on:
 
@@ -7,13 +7,15 @@
                                 emulator runs another number of cycles and writes beyond the picture
     positions of objects        the graphics chip computes them when certain numbers change, not when a state
                                 is restored: objects may then be drawn, and collide, elsewhere
-    the score of one game       see `GolfScore`
+    the score of one game       see `_GolfScore`
 
 So before a state is restored, the emulator computes the positions of its objects in a frame that is
 discarded. Before a state within a frame is restored, the emulator interrupts a frame. More things are missing
 from a state, or are left out here:
 
-    the action that sticks      (`repeat_action_probability`) is not saved: `Emulator` draws it
+    the action that sticks      (`repeat_action_probability`, 0.25 in the v5 ids) is not saved: planvec draws
+                                it, frame by frame, from `env.np_random` instead of the emulator's own
+                                generator. So the generator is saved with the state, and `seeds` resamples it
     the generator of resets     is long, and follows from the number of resets since the game was loaded
     the picture                 consists of what earlier frames have left of it, and is not saved either
 
@@ -31,8 +33,11 @@ from typing import Any, NamedTuple
 
 import ale_py
 import numpy as np
+from ale_py.env import AtariEnv
 
-from planvec.errors import UnsupportedEnvError
+from planvec.codecs.base import Codec
+from planvec.codecs.selection import FamilyCodec, WrapperSupport
+from planvec.errors import EnvError, UnsupportedEnvError
 
 # -- The score of Miniature Golf, which ale-py 0.12 saves as flags instead of numbers.
 #
@@ -47,11 +52,7 @@ _SCORE = slice(-32, -12)  # before the flag for the generator and the two limits
 _FALSE, _TRUE = -0x452E452E, -0x054E054E  # the two booleans, in the form of a saved state
 
 
-def _decimal(byte: int) -> int:
-    return 10 * (byte >> 4) + (byte & 15)
-
-
-class GolfScore:
+class _GolfScore:
     """Counts the numbers that the reward of Miniature Golf is computed from."""
 
     def __init__(self, memory: Any) -> None:
@@ -60,7 +61,8 @@ class GolfScore:
 
     def update(self, memory: Any) -> None:
         """Update the numbers after a frame."""
-        left, right, hole = (_decimal(int(memory[address])) for address in (0x07, 0x08, 0x2F))
+        digits = [divmod(int(memory[address]), 16) for address in (0x07, 0x08, 0x2F)]
+        left, right, hole = (10 * tens + ones for tens, ones in digits)
         if hole != self._hole:
             self._hole, self._wrapped, self._strokes_before = hole, 0, self._strokes
         if right:
@@ -117,26 +119,22 @@ SHORT_TEXT = b"1 " * 624 + b"624"
 _CYCLES_OF_INTERRUPTED_FRAME = 50_000
 
 
-class Checkpoint(NamedTuple):
-    """Holds an earlier state of the emulator."""
-
-    emulator: bytes  # the emulator, not within a frame
-    offset: int  # index of the following frame in the bytes of `Saved.frames`
-    num_whole: int  # number of whole frames since
-
-
 class Saved(NamedTuple):
-    """Holds one state."""
+    """Holds one state, in the order of the fields of `AtariCodec.dtype`."""
 
     emulator: bytes  # the emulator, in ale-py's own form without the text of its generator
     checkpoint: bytes  # the emulator at an earlier time, not within a frame
-    frames: bytes  # the actions since the checkpoint, `Emulator.frame_size` bytes a frame
-    held: Frame  # the action that a sticky action would repeat
+    num_frames: int  # number of frames since the checkpoint
+    frames: bytes  # their actions, `Emulator.frame_size` bytes a frame, followed by zeros
+    held_action: int  # the action that a sticky action would repeat
+    held_strength: float  # how far it turns the paddle
     is_within: bool  # whether the emulator is within a frame
     num_resets: int  # number of resets since the game was loaded
     since_reset: bool  # whether the checkpoint is the state after the latest reset
     # A later state that will become the checkpoint, if there is one
-    next_checkpoint: Checkpoint | None = None
+    next_checkpoint: bytes = b""  # the emulator, not within a frame
+    next_offset: int = -1  # index of the following frame in the bytes of `frames`; -1: there is none
+    next_num_whole: int = 0  # number of whole frames since
 
 
 class Start(NamedTuple):
@@ -255,23 +253,20 @@ class GeneratorTexts:
 
     def after(self, num_resets: int) -> bytes:
         """Return the text after a number of resets, at least one."""
-        if num_resets != self._latest[0]:
-            self._latest = (num_resets, self._computed(num_resets))
-        return self._latest[1]
-
-    def _computed(self, num_resets: int) -> bytes:
-        if num_resets == 1:
-            return self._first
-        if self._num_draws is None:
-            second = self._after_reset(self._first)
-            self._num_draws = (_position(second) - _position(self._first)) % _STATE_SIZE
-            if _advanced(self._first, self._num_draws) != second:
+        if num_resets == self._latest[0]:
+            return self._latest[1]
+        text = self._first
+        if num_resets > 1 and self._num_draws is None:
+            second = self._after_reset(text)
+            self._num_draws = (_position(second) - _position(text)) % _STATE_SIZE
+            if _advanced(text, self._num_draws) != second:
                 self._num_draws = 0
-        if self._num_draws:
-            return _advanced(self._first, self._num_draws * (num_resets - 1))
-        text = self._first  # a game that draws in another way
-        for _ in range(num_resets - 1):
-            text = self._after_reset(text)
+        if num_resets > 1 and self._num_draws:
+            text = _advanced(text, self._num_draws * (num_resets - 1))
+        else:  # a game that draws in another way
+            for _ in range(num_resets - 1):
+                text = self._after_reset(text)
+        self._latest = (num_resets, text)
         return text
 
 
@@ -321,6 +316,8 @@ class Emulator(ale_py.ALEInterface):
     def __init__(self, env: Any) -> None:
         super().__init__()
         previous = env.ale  # an `Emulator` if the environment is opened a second time
+        self.state_size = len(serialize(previous))  # bytes of a state
+        self._no_checkpoint = bytes(self.state_size)
         for kind, names in _SETTINGS.items():
             for name in names:
                 getattr(self, f"set{kind}")(name, getattr(previous, f"get{kind}")(name))
@@ -336,7 +333,7 @@ class Emulator(ale_py.ALEInterface):
         self._is_new = False  # whether the next reset is the first one since the game was loaded
         self._is_painted = False  # whether all of the picture was drawn since the last restore
         self._cached_state: bytes | None = None  # the current state, if it is known
-        self._score: GolfScore | None = None
+        self._score: _GolfScore | None = None
         self._texts = GeneratorTexts(self._text_after_reset)
         self._turns_paddle = bool(env.continuous)
         self._frame = struct.Struct("<Bf" if self._turns_paddle else "<B")
@@ -424,56 +421,56 @@ class Emulator(ale_py.ALEInterface):
         self._held: Frame = (0, 1.0)
         self._checkpoint, self._since_reset = b"", True
         self._frames = bytearray()  # the actions since the checkpoint
-        self._next_checkpoint: tuple[bytes, int] | None = None  # `Checkpoint`, without `num_whole`
+        self._next_checkpoint: tuple[bytes, int] | None = None  # it, and the offset of the following frame
         self._num_whole = 0  # whole frames since the next checkpoint, or since the checkpoint
         self._num_unpainted = 0  # whole frames until the picture is right
         self._cached_state = None
         self._is_within: bool | None = None  # whether the state lies within a frame; None: not known yet
         self._score = None
 
-    def _packed(self, action: int, strength: float) -> bytes:
-        """Return the bytes of a frame in `Saved.frames`."""
-        return self._frame.pack(action, strength) if self._turns_paddle else bytes((action,))
-
-    def _note_frame(self, action: bytes) -> None:
+    def _note_frame(self, action: int, strength: float) -> None:
         """Note that a frame was run."""
-        self._frames += action
+        self._frames += self._frame.pack(action, strength) if self._turns_paddle else bytes((action,))
         self._cached_state = self._is_within = None
         if not self._interrupts_frames or is_whole(self._state()):
             self._num_whole += 1
             self._num_unpainted = max(0, self._num_unpainted - 1)
-        if self._num_whole >= self._frames_per_checkpoint:
-            self._set_next_checkpoint()
+        if self._num_whole >= self._frames_per_checkpoint and is_whole(self._state()):
+            # Few frames have to be repeated from a later checkpoint.
+            self._advance_checkpoint()
+            self._next_checkpoint, self._num_whole = (self._state(), len(self._frames)), 0
 
     def save(self) -> Saved:
         """Return the state that the emulator is in."""
         self._advance_checkpoint()
-        following = self._next_checkpoint
-        checkpoint = None if following is None else Checkpoint(*following, self._num_whole)
         is_within = self._is_within_frame()
         return Saved(
             self._state(),
             self._checkpoint,
-            bytes(self._frames),
-            self._held,
+            len(self._frames) // self.frame_size,
+            bytes(self._frames).ljust(self.max_frames * self.frame_size, b"\0"),
+            *self._held,
             is_within,
             self._num_resets,
             self._since_reset,
-            checkpoint,
+            *(self._next_checkpoint or (self._no_checkpoint, -1)),
+            self._num_whole if self._next_checkpoint else 0,
         )
 
     def restore(self, saved: Saved) -> None:
         """Put the emulator into a state."""
         self._restore_state(saved.emulator, saved.is_within)
-        self._checkpoint, self._frames, self._held = saved.checkpoint, bytearray(saved.frames), saved.held
+        self._checkpoint, self._held = saved.checkpoint, (saved.held_action, saved.held_strength)
+        self._frames = bytearray(saved.frames[: saved.num_frames * self.frame_size])
         self._cached_state, self._is_within = saved.emulator, saved.is_within
         self._num_resets, self._since_reset = saved.num_resets, saved.since_reset
         self._num_unpainted = REPAINTED
-        following = saved.next_checkpoint
-        if following is None and is_whole(saved.emulator):
-            following = Checkpoint(saved.emulator, len(self._frames), 0)
-        self._next_checkpoint = None if following is None else following[:2]
-        self._num_whole = 0 if following is None else following.num_whole
+        self._next_checkpoint, self._num_whole = None, 0
+        if saved.next_offset >= 0:
+            self._next_checkpoint = saved.next_checkpoint, saved.next_offset
+            self._num_whole = saved.next_num_whole
+        elif is_whole(saved.emulator):
+            self._next_checkpoint = saved.emulator, len(self._frames)
 
     def _is_within_frame(self) -> bool:
         """Return whether the state lies within a frame, which shows only in the following frame."""
@@ -492,13 +489,6 @@ class Emulator(ale_py.ALEInterface):
                 self._cached_state, self._is_within = state, is_within
                 self._num_unpainted = REPAINTED
         return self._is_within
-
-    def _set_next_checkpoint(self) -> None:
-        """Make the current state the next checkpoint, so that few frames have to be repeated."""
-        state = self._state()
-        if is_whole(state):
-            self._advance_checkpoint()
-            self._next_checkpoint, self._num_whole = (state, len(self._frames)), 0
 
     def _advance_checkpoint(self) -> None:
         """Take the next checkpoint as the checkpoint, if the picture was repainted since."""
@@ -526,28 +516,33 @@ class Emulator(ale_py.ALEInterface):
         self._num_resets = 1 if self._is_new else self._num_resets + 1
         self._begin_episode()
         if self._env._game == "miniature_golf":
-            self._score = GolfScore(self.getRAM())
+            self._score = _GolfScore(self.getRAM())
         self._checkpoint = self._state()
         if start is not None:
             self._num_unpainted, self._is_within = REPAINTED, start.is_within
         else:
-            self._note_text()
-            if self._is_new:
-                self._note_start()
+            # The generator's text is noted, and replaced by a short one.
+            text = generator_text(self)
+            if self._num_resets == 1:
+                self._texts.begin(text)
+            else:
+                self._texts.note(self._num_resets, text)
+            self._load_state(with_text(self._checkpoint))
+        if start is None and self._is_new:
+            pictures = {
+                "getScreen": super().getScreen(),
+                "getScreenRGB": super().getScreenRGB(),
+                "getScreenGrayscale": super().getScreenGrayscale(),
+            }
+            # Whether the state lies within a frame is found by restoring it, for which a start must be known.
+            self._starts[tuple(self._loaded)] = Start(self._checkpoint, False, pictures)
+            if self._is_within_frame():
+                self._starts[tuple(self._loaded)] = Start(self._checkpoint, True, pictures)
         self._is_new = self._load_pending = False
 
     def _prepare_reset(self, num_resets: int) -> None:
         """Put the generator where it is after a number of resets."""
         self._load_state(with_text(self._state(), self._texts.after(num_resets)))
-
-    def _note_text(self) -> None:
-        """Note the text of the generator, and replace it by a short one."""
-        text = generator_text(self)
-        if self._num_resets == 1:
-            self._texts.begin(text)
-        else:
-            self._texts.note(self._num_resets, text)
-        self._load_state(with_text(self._checkpoint))
 
     def _text_after_reset(self, text: bytes) -> bytes:
         """Return the text of the generator after a reset that begins with another text. Loses the state."""
@@ -555,17 +550,6 @@ class Emulator(ale_py.ALEInterface):
         super().reset_game()
         self._cached_state = None
         return generator_text(self)
-
-    def _note_start(self) -> None:
-        """Note the state and the pictures of the first reset since the game was loaded."""
-        pictures = {
-            "getScreen": super().getScreen(),
-            "getScreenRGB": super().getScreenRGB(),
-            "getScreenGrayscale": super().getScreenGrayscale(),
-        }
-        self._starts[tuple(self._loaded)] = Start(self._checkpoint, False, pictures)
-        if self._is_within_frame():
-            self._starts[tuple(self._loaded)] = Start(self._checkpoint, True, pictures)
 
     def act(self, action: Any, strength: float = 1.0) -> int:
         """Run one frame. With the probability `stickiness` the last action replaces the given one."""
@@ -575,7 +559,7 @@ class Emulator(ale_py.ALEInterface):
         num_before = self.getEpisodeFrameNumber()
         reward = self._run_frame(*frame)
         if self.getEpisodeFrameNumber() > num_before:
-            self._note_frame(self._packed(*frame))
+            self._note_frame(*frame)
         return reward
 
     def getScreen(self, *buffer: Any) -> Any:  # noqa: N802
@@ -634,13 +618,84 @@ class Emulator(ale_py.ALEInterface):
     def _repaints_start(self) -> bool:
         """Return whether the first frames after a reset repaint the whole picture."""
         if self._start_repaints is None:
-            pictures = []
+            pictures: list[list[bytes]] = [[], []]
             for from_reset in (True, False):
                 self._restore_checkpoint(from_reset)
-                pictures.append([self._next_picture() for _ in range(REPAINTED)])
+                for _ in range(REPAINTED):
+                    super().act(0)
+                    pictures[from_reset].append(super().getScreen().tobytes())
             self._start_repaints = pictures[0] == pictures[1] and not self._interrupts_frames
         return self._start_repaints
 
-    def _next_picture(self) -> bytes:
-        super().act(0)
-        return bytes(super().getScreen().tobytes())
+
+# -- The codec -----------------------------------------------------------------------------------------------
+
+
+def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
+    """Return how the states of an environment are saved; see `FamilyModule`."""
+    # With `sound_obs` the actions are replayed: the sound depends on what many frames left in its buffer.
+    if not isinstance(env, AtariEnv):
+        return None
+    if env.sound_obs:
+        return FamilyCodec(None, is_verified=False)
+    is_verified = type(env) is AtariEnv and wrappers is not WrapperSupport.MISSING
+    return FamilyCodec(AtariCodec, is_verified)
+
+
+class AtariCodec(Codec):
+    """Saves an `ale_py.AtariEnv`, whose emulator is replaced by an `Emulator`."""
+
+    how = "the emulator, now and a few frames ago"
+
+    def __init__(self, env: Any) -> None:
+        self._cartridge = cartridge(serialize(env.ale))
+        self._emulator = env.ale = Emulator(env)
+        if self._emulator.stickiness:
+            self.note = "sticky actions are drawn from np_random instead of the emulator's own generator"
+        self.draws = self._emulator.stickiness > 0 or not isinstance(env._frameskip, int)
+        blob = f"V{self._emulator.state_size}"
+        fields = [
+            ("emulator", blob),
+            ("checkpoint", blob),
+            ("num_frames", "<i2"),
+            ("frames", f"V{self._emulator.max_frames * self._emulator.frame_size}"),
+            ("held_action", "u1"),
+            ("held_strength", "<f4"),
+            ("within_frame", "?"),
+            ("num_resets", "<i4"),
+            ("since_reset", "?"),
+        ]
+        if not self._emulator.has_long_steps:
+            fields += [("next_checkpoint", blob), ("next_offset", "<i2"), ("next_num_whole", "<i2")]
+        self.dtype = np.dtype(fields)
+        self._num_fields = len(fields)
+
+    def get(self, env: Any) -> Any:
+        saved, emulator = self._emulator.save(), self._emulator
+        if saved.num_frames > emulator.max_frames:  # NumPy would cut them off, and longer states
+            raise EnvError(
+                f"frames: expected at most {emulator.max_frames} since the picture was last complete, "
+                f'got {saved.num_frames}; pass codec="replay"'
+            )
+        if {*map(len, (saved.emulator, saved.checkpoint, saved.next_checkpoint))} != {emulator.state_size}:
+            raise EnvError(
+                f"emulator: expected {emulator.state_size} bytes in every state of this game, got "
+                f'{len(saved.emulator)}; pass codec="replay"'
+            )
+        return saved[: self._num_fields]
+
+    def set(self, env: Any, value: Any) -> None:
+        saved = Saved(*value)
+        if cartridge(saved.emulator) != self._cartridge:
+            raise EnvError(f"states: expected states of {env._game}, got one of another game")
+        self._emulator.restore(saved)
+
+    def digests(self, saved: Any) -> dict[str, bytes]:
+        """Return digests of what decides about the future; see `Fields.digests`."""
+        # The checkpoint depends on when the state was saved and restored. It only repaints the picture.
+        now = self._emulator.save()
+        held = now.held_action, now.held_strength
+        return {"AtariEnv.ale": now.emulator, "the held action": repr(held).encode()}
+
+    def observe(self, env: Any) -> Any:
+        return env._get_obs()
