@@ -167,7 +167,17 @@ class LateInEach(Walk):
         return [sharing.LISTS[key].append(self.t) for key in (1, 2) if self.t > 300] or super().step(action)
 
 
-@pytest.mark.parametrize("kind", [*LATE, LateOneOf, LateInEach])
+class LateInEither(Walk):
+    """Changes a list of others, or one of its own."""
+
+    def step(self, action: Any) -> Any:
+        numbers = sharing.LISTS[1] if action else []
+        if self.t > 300:
+            numbers.append(self.t)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("kind", [*LATE, LateOneOf, LateInEach, LateInEither])
 def test_the_code_shows_what_changes_late(kind: Callable[[], Any]) -> None:
     forget()
     found, _ = find_shared([kind(), kind()], [kind, kind], tries=False)

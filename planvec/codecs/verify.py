@@ -21,9 +21,9 @@ import gymnasium
 from planvec.codecs.base import Outcome, StateCodec, Step
 from planvec.codecs.budget import Budget
 from planvec.codecs.compare import describe_difference, digest, same
-from planvec.codecs.generic.beside import Beside
 from planvec.codecs.generic.copied import ObjectGraph
 from planvec.codecs.generic.structure import SHARED_MEMORY
+from planvec.codecs.generic.survey import Beside
 from planvec.codecs.reported_masks import LegalActions
 from planvec.errors import UnsupportedEnvError
 

@@ -61,25 +61,22 @@ def _is_of_torch(value: Any) -> bool:
     return (type(value).__module__, type(value).__name__) == ("torch._C", "Generator")
 
 
-def hidden_generator(value: Any) -> bool:
+def hidden_generator(value: Any, seen: set[int] | None = None) -> bool:
     """Return whether a function holds a random generator in a place where it cannot be saved."""
-    return _holds_generator(value, set())
-
-
-def _holds_generator(value: Any, seen: set[int]) -> bool:
-    """Look into a function. `seen` has the ids of the functions before it: they may hold each other."""
+    # `seen` has the ids of the functions before it: they may hold each other.
+    seen = set() if seen is None else seen
     function = getattr(value, "__func__", value)
-    cells = getattr(function, "__closure__", None) or ()
-    defaults = getattr(function, "__defaults__", None) or ()
     if id(function) in seen:
         return False
     seen.add(id(function))
+    cells = getattr(function, "__closure__", None) or ()
+    defaults = getattr(function, "__defaults__", None) or ()
     inner: list[Any] = [*defaults, getattr(value, "__self__", None), *cell_contents(cells)]
     return any(
         isinstance(item, (*_GENERATORS, types.GeneratorType))
         or type(item).__module__ == "random"
         or _is_of_torch(item)
-        or (isinstance(item, types.FunctionType) and _holds_generator(item, seen))
+        or (isinstance(item, types.FunctionType) and hidden_generator(item, seen))
         for item in inner
     )
 

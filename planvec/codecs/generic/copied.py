@@ -30,7 +30,6 @@ from planvec.codecs.generic.attributes import (
     reseed_generators,
     spaces_in,
 )
-from planvec.codecs.generic.beside import Beside
 from planvec.codecs.generic.pickling import (
     NOTHING_NUMBERED,
     FastPickler,
@@ -42,6 +41,7 @@ from planvec.codecs.generic.pickling import (
 from planvec.codecs.generic.short_forms import ShortForms
 from planvec.codecs.generic.structure import SHARED_MEMORY, digests_of
 from planvec.codecs.generic.survey import (
+    Beside,
     Entry,
     entries_of,
     find_address,

@@ -49,9 +49,7 @@ from planvec.codecs.generic.attributes import (
     attributes_of,
     cell_contents,
     is_compiled_function,
-    spaces_in,
 )
-from planvec.codecs.generic.beside import global_generators
 from planvec.codecs.generic.shared_code import (
     CONTAINERS,
     CodeReader,
@@ -59,8 +57,17 @@ from planvec.codecs.generic.shared_code import (
     global_generator,
     is_drawn,
 )
-from planvec.codecs.generic.structure import digests_of
-from planvec.codecs.generic.survey import Entry, entries_of, globals_of, own_classes, variables_beside
+from planvec.codecs.generic.structure import digests_apart, digests_of
+from planvec.codecs.generic.survey import (
+    Entry,
+    entries_of,
+    first_change,
+    generator_states,
+    global_generators,
+    globals_of,
+    own_classes,
+    variables_beside,
+)
 from planvec.codecs.reported_masks import LegalActions
 
 # steps of the trial, and the time after which no further one is taken, but for the first ones
@@ -253,7 +260,8 @@ class Watch:
             if not use.endswith(own) and not any(path in use for path in self._caches)
         ]
         self._variables = {**makers.variables, **reader.variables}
-        self._functions = [found for value in (*functions, *held) for found in functions_in(value)]
+        inner = [found for value in (*functions, *held) for found in functions_in(value)]
+        self._functions = {f"{function.__module__}.{function.__qualname__}": function for function in inner}
         self._reader = reader
         self._layers = {id(layer): "env" for layer in layers}
         bases = {base for cls in {*map(type, layers), *self._classes} for base in cls.__mro__}
@@ -271,7 +279,7 @@ class Watch:
         if started < self._next:
             return ""
         found = {**self.variables(), **self.generators()}  # without the spaces of one environment
-        changed = "" if self._latest is None else _changed(self._latest, found)
+        changed = "" if self._latest is None else first_change(self._latest, found)
         self._latest, self._next = found, started + 50 * (time.monotonic() - started)
         return changed
 
@@ -305,9 +313,7 @@ class Watch:
         states = {f"the global generator of {name}": state for name, state in global_generators().items()}
         spaces = [*more, *(v for v in self._values().values() if isinstance(v, gymnasium.Space))]
         for space in spaces:
-            for number, inner in enumerate(spaces_in(space)):
-                drawn = getattr(inner, "_np_random", None)
-                state = None if drawn is None else repr(drawn.bit_generator.state)
+            for number, state in enumerate(generator_states(space)):
                 states[f"the generator of the space {type(space).__name__} ({id(space):#x}, {number})"] = (
                     state
                 )
@@ -315,23 +321,15 @@ class Watch:
 
     def variables(self) -> dict[str, Any]:
         """Return digests of the variables of modules, classes and functions, and what a process has once."""
-        found: dict[str, Any] = {"os.environ": dict(os.environ), "the working directory": os.getcwd()}
-        for path, value in self._values().items():  # one by one: what they share does not matter
-            if path not in self._caches:
-                found[path] = digests_of({path: value}, self._layers)[path]
-        return found
+        values = {path: value for path, value in self._values().items() if path not in self._caches}
+        once = {"os.environ": dict(os.environ), "the working directory": os.getcwd()}
+        return {**once, **digests_apart(values, self._layers)}
 
     def _values(self) -> dict[str, Any]:
-        values = variables_beside(self._classes)
+        values = variables_beside(self._classes, self._functions)
         for path, (space, name) in self._variables.items():
             if name in space:
                 values[path] = space[name]
-        for function in self._functions:
-            path = f"{function.__module__}.{function.__qualname__}"
-            for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-                values[f"the variable {name} of {path}"] = cell
-            for number, default in enumerate(function.__defaults__ or ()):
-                values[f"default argument {number} of {path}"] = default
         known = {id(value) for value in values.values()}
         for number, value in enumerate(self._given):
             if self._is_known(value) and id(value) not in known and not callable(value):
@@ -372,11 +370,6 @@ def _beside(classes: Iterable[type]) -> Iterator[Entry]:
     yield from entries_of([Entry("", value) for value in values], enter_sets=False)
 
 
-def _changed(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """Return what has changed; "" if nothing has."""
-    return next((key for key in {**before, **after} if before.get(key) != after.get(key)), "")
-
-
 # -- the trial ------------------------------------------------------------------------------------------
 
 
@@ -391,12 +384,12 @@ def _try(env: Any, make_env: Callable[[], Any], watch: Watch, possible: str) -> 
         if why:
             return Sharing(why, is_seen=True)
         possible = possible or _shared_object([env, *made], watch)
-        changed = _changed(variables, watch.variables())
+        changed = first_change(variables, watch.variables())
         if changed:
             possible = possible or f"making an environment changes {changed}"
         variables, generators = watch.variables(), watch.generators(watch.spaces)
         alone = _walk(made[:1])
-        changed = _changed(variables, watch.variables()) or _changed(
+        changed = first_change(variables, watch.variables()) or first_change(
             generators, watch.generators(watch.spaces)
         )
         if changed:

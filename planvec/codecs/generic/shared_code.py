@@ -6,20 +6,21 @@ shows what happens rarely or late:
     global COUNT; COUNT += 1    CACHE[key] = value    LOG["x"].append(x)    type(self).best = x
     self.config.level += 1      shuffle(self.DECK)    np.random.rand()
 
-It is read line by line, and what a name stands for is followed through attributes, elements and other names,
-not through calls. What changes in ways that this misses is watched while the environments run (`Watch`).
-Only the code of the program and of the packages that define the environments is read.
+It is read from top to bottom, and what a name stands for is followed through attributes, elements and other
+names, not through calls. What changes in ways that this misses is watched while the environments run
+(`Watch`). Only the code of the program and of the packages that define the environments is read.
 """
 
 from __future__ import annotations
 
 import dis
 import functools
+import itertools
 import random
 import sys
 import types
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,15 +43,15 @@ _CHANGING = {
     *("insort", "insort_left", "insort_right", "place", "put", "put_along_axis", "putmask", "setitem"),
     "shuffle",
 }
+_READING_PART = ("LOAD_ATTR", "LOAD_METHOD")
 _VIEWS = ("T", "flat", "imag", "real")  # attributes of arrays in the memory of the array
-_SETTING = ("STORE_ATTR", "DELETE_ATTR")
-_CALLS = ("PRECALL", "CALL", "CALL_KW")
-_TAKING_NOTHING = (
-    *("LOAD_", "PUSH_", "COPY", "SWAP", "KW_NAMES", "JUMP", "EXTENDED_ARG"),
-    *("RESUME", "MAKE_CELL"),
+# beginnings of the names of instructions that leave no new object on the stack
+_WITHOUT_RESULT = (
+    *("STORE_", "POP_", "DELETE_", "RETURN_", "LIST_", "SET_", "DICT_", "MAP_", "RAISE_", "RERAISE"),
+    *("JUMP_", "END_", "NOP", "CACHE", "RESUME", "MAKE_CELL", "COPY_FREE_VARS", "EXTENDED_ARG"),
 )
-# beginnings of the names of instructions
-_RETURNING_NOTHING = ("STORE_", "POP_", "DELETE_", "RETURN_", "LIST_", "SET_", "DICT_", "MAP_", "RAISE_")
+# instructions behind which the next one is reached by a jump alone
+_LEAVING = ("JUMP_FORWARD", "JUMP_BACKWARD", "RETURN_VALUE", "RETURN_CONST", "RAISE_", "RERAISE")
 # methods that run when a class is defined, once for all environments
 _AT_DEFINITION = ("__init_subclass__", "__set_name__")
 # methods whose first argument is the class without a decorator
@@ -78,20 +79,99 @@ _WITHOUT_HASHES = {
 
 
 # functions that change their arguments, and which ones
-_Changers = Mapping[types.FunctionType, Collection[str]]
+_Changers = Mapping[types.FunctionType, Collection[str | None]]
+_ELEMENT = "an element"  # stands for the part of a container that is changed
+_UNKNOWN: Any = object()  # the value of an object that does not exist yet, or that the code does not tell
 
 
-class _Load(NamedTuple):
-    """Holds what consecutive instructions load: `np`, then `random` of it, then `rand` of that."""
+class _Value(NamedTuple):
+    """Says what an object on the stack is: `np`, then `random` of it, then `rand` of that."""
 
-    path: str  # the names, with dots
-    value: Any  # the object
-    # the namespace of the last name; None if it has none: an element, or a variable of an outer function, for
-    # example
+    path: str = ""  # the names, with dots; "" for a constant of the code
+    value: Any = _UNKNOWN  # the object
+    # the namespace of the last name; None if it has none: an element, for example
     space: Mapping[str, Any] | None = None
     owner: type | None = None  # the class of the object, for the first argument of a method; None otherwise
-    attribute: str = ""  # the attribute of that object through which it is read; "" otherwise
-    next: dis.Instruction | None = None  # the instruction behind it
+    attribute: str = ""  # the attribute of its class through which the first argument shows it; "" otherwise
+    held: str = (
+        ""  # the attribute of the first argument that holds it, or what it is part of; "" if none does
+    )
+    local: str | None = None  # the argument of the function that it is; None if it is none
+    is_items: bool = False  # whether it is the pairs of keys and elements of the object
+
+    @property
+    def name(self) -> str:
+        """The last one of the names."""
+        return self.path.rpartition(".")[2]
+
+    def member(self, name: str) -> _Value:
+        """Return an attribute. Its value is known if it can change, or belongs to a module or a class."""
+        inner = _Value(f"{self.path}.{name}", held=self.held)
+        if isinstance(self.value, np.ndarray) and name in _VIEWS:
+            return inner._replace(value=self.value, attribute=self.attribute)
+        if not isinstance(self.value, (type, types.ModuleType)):
+            held = getattr(self.value, "__dict__", None)
+            value = held.get(name) if isinstance(held, dict) else None
+            return inner._replace(value=value, attribute=self.attribute) if _may_change(value) else inner
+        if name == "__class__" and self.owner is not None:
+            return _Value(_name_of(self.owner), self.value)
+        for base in self.value.__mro__ if isinstance(self.value, type) else (self.value,):
+            space = vars(base)
+            if name in space:
+                attribute = name if self.owner is not None else ""
+                path = f"{_name_of(base)}.{name}"
+                return inner._replace(path=path, value=space[name], space=space, attribute=attribute)
+        return inner
+
+    def element(self, key: _Place) -> _Value:
+        """Return an element that can change: any one if the key is no constant."""
+        if self.is_items:
+            return self._replace(is_items=False)
+        unknown = _Value(held=self.held)
+        if not isinstance(self.value, (dict, list, tuple)):
+            return unknown
+        if len(key) == 1 and not key[0].path and key[0].value is not _UNKNOWN:
+            name = f"[{key[0].value!r}]"
+            try:
+                value = self.value[key[0].value]
+            except (LookupError, TypeError):
+                return unknown
+        else:
+            inner = self.value.values() if isinstance(self.value, dict) else self.value
+            name, value = "[...]", next(filter(_may_change, inner), None)
+        if not _may_change(value):
+            return unknown
+        return unknown._replace(path=self.path + name, value=value, attribute=self.attribute)
+
+
+# what one place of the stack may hold: several values where ways through the code meet
+_Place = tuple[_Value, ...]
+_ANYTHING: _Place = (_Value(),)
+_NULL: _Place = ()  # lies beside a function that is called without an object
+
+
+class _Call(NamedTuple):
+    """Holds an object that is passed to a function."""
+
+    value: _Value  # the object
+    function: _Place
+    position: int  # the number of the argument
+    keyword: str  # its name; "" if it is passed by its position
+
+    def changes(self, changers: _Changers) -> bool:
+        """Return whether the function changes the object."""
+        if self.keyword == "out":
+            return True
+        for load in self.function:
+            if load.name in _CHANGING:
+                return True
+            for function in functions_in(load.value):
+                is_method = isinstance(load.value, (classmethod, types.MethodType)) or load.attribute != ""
+                is_bound = is_method and not isinstance(load.value, staticmethod)
+                names = function.__code__.co_varnames[self.position + is_bound :]
+                if (self.keyword or next(iter(names), "")) in changers.get(function, ()):
+                    return True
+        return False
 
 
 class CodeReader:
@@ -124,21 +204,23 @@ class CodeReader:
         # Whether the code makes sets or hashes, or uses packages that may do so. The order of sets of texts
         # differs between processes.
         self.uses_hashes = any(
-            body.makes_sets() or any(map(self._may_hash, body.loads.values())) for body in bodies
+            body.makes_sets or any(itertools.starmap(self._may_hash, body.loads)) for body in bodies
         )
-        stored = {body: {*body.stored_on_self()} for body in bodies}
-        self._stored = {name for names in stored.values() for name in names}
-        changers: dict[types.FunctionType, set[str]] = {}
+        self._stored = {name for body in bodies for name in body.stored}
+        changers: dict[types.FunctionType, set[str | None]] = defaultdict(set)
         for body in bodies:
-            changers.setdefault(body.function, set()).update(body.changed_arguments())
-        self._changers = {function: names for function, names in changers.items() if names}
+            changers[body.function] |= {
+                value.local for value, _ in body.changed if value.local not in (None, body.first)
+            }
+        for body in bodies:
+            body.changed += [(call.value, "") for call in body.calls if call.changes(changers)]
         # names of attributes whose content methods change in place
-        self.changed_on_self = {name for body in bodies for name in body.changed_on_self(self._changers)}
+        self.changed_on_self = {value.held for body in bodies for value, _ in body.changed} - {""}
         # classes whose methods set attributes later than `__init__`
         self.changing = {
             body.owner
-            for body, names in stored.items()
-            if (names or body.changes_itself()) and not body.name.endswith(".__init__")
+            for body in bodies
+            if (body.stored or body.changes_itself()) and not body.name.endswith(".__init__")
         }
         uses = [f"{body.name} {text}" for body in bodies for text in self._uses(body)]
         # texts that say what the code changes, or draws from, that others in the process share
@@ -162,21 +244,19 @@ class CodeReader:
 
     def _used_by(self, body: _Body) -> Iterator[Any]:
         """Note the variables that a function uses, and yield its functions and classes."""
-        for load in body.loads.values():
+        for load, _ in body.loads:
             if isinstance(load.value, type) or functions_in(load.value):
                 yield load.value
             elif not isinstance(load.value, types.ModuleType):
                 if load.space is not None and not global_generator(load.value, load.path):
-                    self.variables.setdefault(
-                        body.full_name(load), (load.space, load.path.rpartition(".")[2])
-                    )
+                    self.variables.setdefault(body.full_name(load), (load.space, load.name))
                 yield type(load.value)
 
-    def _may_hash(self, load: _Load) -> bool:
+    def _may_hash(self, load: _Value, is_part_read: bool) -> bool:
         value = load.value
         if isinstance(value, (set, frozenset)):
             return True
-        if isinstance(value, type) and load.next is not None and _is_attribute(load.next):
+        if isinstance(value, type) and is_part_read:
             return False  # what is read of it counts
         if not isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)) or self.is_own(value):
             return False
@@ -184,34 +264,33 @@ class CodeReader:
 
     def _uses(self, body: _Body) -> Iterator[str]:
         """Yield what a function changes, or draws from, that others in the process share."""
-        for name in body.assigned():
+        for name in body.assigned:
             yield f"assigns {name}"
-        for end, load in body.loads.items():
+        for load, _ in body.loads:
             generator = global_generator(load.value, load.path)
             if generator:
                 verb = "seeds" if load.path.endswith("seed") else "uses"
                 yield f"{verb} the global generator of {generator}"
-            elif not self._is_shared(load):
+            elif load.attribute in self._stored:  # it belongs to one environment alone
                 continue
             elif type(load.value) in self.changing:
                 yield f"uses {body.full_name(load)}, whose methods change it"
             elif is_drawn(load.value):
                 yield f"draws from {body.full_name(load)}"
-            elif isinstance(load.value, CONTAINERS) and (
-                _is_mutation(load.next) or body.is_changed_by_call(end, self._changers)
-            ):
+        for load, part in body.changed:
+            is_known = load.path and load.value is not _UNKNOWN and load.owner is None
+            if not is_known or load.attribute in self._stored:
+                continue
+            if part:
+                yield f"assigns {part} of {body.full_name(load)}"
+            elif isinstance(load.value, CONTAINERS):
                 yield f"changes {body.full_name(load)}"
-        for load, attribute in body.targets():
-            if self._is_shared(load):
-                yield f"assigns {attribute} of {body.full_name(load)}"
-
-    def _is_shared(self, load: _Load) -> bool:
-        """Return whether an object belongs to a module or a class, and not to one environment alone."""
-        return load.attribute not in self._stored
 
 
 class _Body:
-    """Reads the instructions of one code object."""
+    """Follows the instructions of one code object, in the order in which they stand, with the stack."""
+
+    # Loops are followed once. Where two ways meet, what lies on the stack comes from either.
 
     def __init__(
         self,
@@ -223,277 +302,202 @@ class _Body:
     ) -> None:
         self.name = f"{function.__module__}.{function.__qualname__}"
         self._code, self.function = code, function
-        self.owner, self._first, self._is_of_class = owner, first, is_of_class
-        self._steps = [step for step in dis.get_instructions(code) if step.opname != "NOP"]
-        self._names: dict[str, _Load] = {}  # local names of what an import or an assignment has loaded
-        self.loads = dict(self._find_loads())
+        self.owner, self.first, self._is_of_class = owner, first, is_of_class
+        # what it reads that exists already, and whether only a part of that is read
+        self.loads: list[tuple[_Value, bool]] = []
+        # What it changes in place, and which part: an attribute, or `_ELEMENT`. "" if `append` or `+=` does.
+        self.changed: list[tuple[_Value, str]] = []
+        self.calls: list[_Call] = []
+        self.stored: set[str] = set()  # the attributes that it sets on its first argument
+        # what is assigned by name: variables of modules, of outer functions, and of classes
+        self.assigned: list[str] = []
+        outer = function.__code__
+        arguments = outer.co_varnames[: outer.co_argcount + outer.co_kwonlyargcount]
+        self._names: dict[str, _Place] = {name: (_Value(name, local=name),) for name in arguments}
+        if owner is not None and first:
+            this = _Value(_name_of(owner), owner) if is_of_class else _Value(first, owner, owner=owner)
+            self._names[first] = (this._replace(local=first),)
+        self._stack: list[_Place] = []
+        self._keywords: tuple[str, ...] = ()  # the names of the last arguments of the next call
+        steps = list(dis.get_instructions(code))
+        self._follow(steps)
+        names = {*code.co_names}
+        if "setattr" in names and {"type", "__class__"} & names:
+            self.assigned.append("attributes of classes by setattr()")
+        # whether the code makes sets, or asks for hashes or addresses
+        self.makes_sets = (
+            bool(_HASHING & names)
+            or any(isinstance(constant, frozenset) for constant in code.co_consts)
+            or any(step.opname in ("BUILD_SET", "SET_ADD") for step in steps)
+        )
 
-    def full_name(self, load: _Load) -> str:
+    def full_name(self, load: _Value) -> str:
         """Return the name of a loaded object, for messages."""
         if isinstance(load.value, (type, types.ModuleType)):
             return _name_of(load.value)
         return load.path if "." in load.path else f"{self.function.__module__}.{load.path}"
 
-    def makes_sets(self) -> bool:
-        """Return whether the code makes sets, or asks for hashes or addresses."""
-        is_named = bool(_HASHING & {*self._code.co_names})
-        has_constant = any(isinstance(constant, frozenset) for constant in self._code.co_consts)
-        return (
-            is_named or has_constant or any(step.opname in ("BUILD_SET", "SET_ADD") for step in self._steps)
-        )
-
-    def stored_on_self(self) -> Iterator[str]:
-        """Yield the names of the attributes that a method sets on its object."""
-        for index, step in enumerate(self._steps):
-            is_stored = step.opname == "STORE_ATTR" and self._first and not self._is_of_class
-            if is_stored and _local(self._steps[self._end_of_target(index, 1, 0)]) == self._first:
-                yield step.argval
-
     def changes_itself(self) -> bool:
         """Return whether a method changes its object, a container: `self[key] = value`, `self.append(x)`."""
-        names = [_local(self._steps[end]) for step, end in self._mutated if step.opname not in _SETTING]
-        is_container = self.owner is not None and issubclass(self.owner, CONTAINERS)
-        return is_container and bool(self._first) and self._first in names
-
-    def changed_on_self(self, changers: _Changers) -> Iterator[str]:
-        """Yield the names of the attributes whose content a method changes in place."""
-        changed = {end for _, end in self._mutated}
-        for end, name in self._held().items():
-            if end in changed or self.is_changed_by_call(end, changers):
-                yield name
-
-    def changed_arguments(self) -> set[str]:
-        """Return the arguments that the code changes in place, by name, without the object of a method."""
-        code = self.function.__code__
-        arguments = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]} - {self._first}
-        return arguments & {_local(self._steps[end]) for _, end in self._mutated}
-
-    def is_changed_by_call(self, end: int, changers: _Changers) -> bool:
-        """Return whether what the instructions until `end` load is passed to a function that changes it."""
-        index, above = self._taker(end)
-        call = self._steps[index]
-        if call.opname not in _CALLS or call.arg is None:
+        if self.owner is None or not issubclass(self.owner, CONTAINERS):
             return False
-        before = self._steps[index - 1]
-        keywords = self._code.co_consts[before.arg or 0] if before.opname == "KW_NAMES" else ()
-        position = call.arg - 1 - above
-        keyword = keywords[position - call.arg] if position >= call.arg - len(keywords) else ""
-        callee = self._below(index - 1, call.arg)
-        if self._steps[callee].opname == "PUSH_NULL":
-            callee -= 1
-        if keyword == "out" or str(self._steps[callee].argval) in _CHANGING:
-            return True
-        load = self.loads.get(callee)
-        if load is None:
-            return False
-        for function in functions_in(load.value):
-            names = function.__code__.co_varnames
-            is_method = isinstance(load.value, (classmethod, types.MethodType)) or load.attribute != ""
-            is_bound = is_method and not isinstance(load.value, staticmethod)
-            name = keyword or next(iter(names[position + is_bound :]), "")
-            if name in changers.get(function, ()):
-                return True
-        return False
+        return any(value.local == self.first and part in ("", _ELEMENT) for value, part in self.changed)
 
-    def _held(self) -> dict[int, str]:
-        """Return where what an attribute of the object holds is loaded: end -> name of the attribute."""
-        found: dict[int, str] = {}
-        names: dict[str, str] = {}
-        for index, step in enumerate(self._steps[:-2]):
-            local, end = _local(step), index
-            if local is None:
-                continue
-            name = names.get(local, "")
-            start = index + 1 + (self._steps[index + 1].opname == "COPY")  # self.x += y
-            if local == self._first and _is_attribute(self._steps[start]):
-                end, name = start, self._steps[start].argval
-            while name:
-                found[end] = name
-                following, element = self._after(end), self._element_behind(end)
-                if following is None or not (_is_attribute(following) or element):
-                    break
-                end = element or end + 1
-            if name and following is not None and following.opname == "STORE_FAST":
-                names[following.argval] = name
-        return found
+    def _follow(self, steps: Sequence[dis.Instruction]) -> None:
+        waiting: dict[int, list[_State]] = defaultdict(list)  # the states in which jumps reach instructions
+        is_reached = False
+        for step, following in itertools.zip_longest(steps, steps[1:]):
+            states = waiting.pop(step.offset, [])
+            if is_reached:
+                states.append((self._stack, self._names))
+            if not states:  # the first one, or one that handles an exception: what lies below is unknown
+                states.append(([_ANYTHING] * self._code.co_stacksize, self._names))
+            self._stack, self._names = functools.reduce(_either, states)
+            if step.opcode in dis.hasjrel and step.argval > step.offset:
+                effect = dis.stack_effect(step.opcode, step.arg, jump=True)
+                stack = self._stack[:effect] if effect < 0 else self._stack + [_ANYTHING] * effect
+                waiting[step.argval].append((stack, dict(self._names)))
+            self._take(step, following is not None and following.opname in _READING_PART)
+            is_reached = not step.opname.startswith(_LEAVING)
 
-    @functools.cached_property
-    def _mutated(self) -> list[tuple[dis.Instruction, int]]:
-        """The instructions that change something in place, and where those end that load it."""
-        ends = map(self._end_of_mutated, range(len(self._steps)))
-        return [(step, end) for step, end in zip(self._steps, ends, strict=True) if end is not None]
-
-    def _end_of_mutated(self, index: int) -> int | None:
-        """Return where the instructions end that load what one changes in place; None if none does."""
-        step = self._steps[index]
-        if step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR"):
-            return self._end_of_target(index, 2, depth=1)
-        if step.opname in _SETTING:
-            return self._end_of_target(index, 1, depth=0)
-        if step.opname == "BINARY_OP" and step.argrepr.endswith("="):
-            return self._below(index - 1, 1)  # x += y
-        return index - 1 if _is_mutation(step) else None
-
-    def assigned(self) -> Iterator[str]:
-        """Yield what is assigned by name: variables of modules, of outer functions, and of classes."""
-        outer = self.function.__code__.co_freevars if self._code is self.function.__code__ else ()
-        for step in self._steps:
-            if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-                yield f"the module variable {step.argval}"
-            elif step.opname == "STORE_DEREF" and step.argval in outer:
-                yield f"{step.argval}, a variable of an outer function"
-            elif step.opname == "STORE_SUBSCR" and "globals" in self._code.co_names:
-                yield "elements of globals()"
-        if "setattr" in self._code.co_names and {"type", "__class__"} & {*self._code.co_names}:
-            yield "attributes of classes by setattr()"
-
-    def targets(self) -> Iterator[tuple[_Load, str]]:
-        """Yield the objects of which an element or an attribute is set or deleted, and which one."""
-        for step, end in self._mutated:
-            load = None if _is_mutation(step) else self.loads.get(end)
-            if load is not None and (step.opname != "BINARY_OP" or _may_change(load.value)):
-                yield load, step.argval if step.opname.endswith("ATTR") else "an element"
-
-    def _end_of_target(self, index: int, number: int, depth: int) -> int:
-        """Return where the instructions of `target` end, in `target[key] = value` or `target.x = value`."""
-        # `number`: Argument of the COPY that `target[key] += value` has behind the target and the key.
-        if self._steps[index - 1].opname == "SWAP":  # +=
-            for end in range(index - 1, 0, -1):
-                if self._steps[end].opname == "COPY" and self._steps[end].arg == number:
-                    return self._below(end - number, depth)
-        return self._below(index - 1, depth)
-
-    def _below(self, index: int, depth: int) -> int:
-        """Return the index of the last instruction that made what lies under some objects on the stack."""
-        while index >= 0 and depth:
-            step = self._steps[index]
-            depth -= dis.stack_effect(step.opcode, step.arg, jump=False)
-            index -= 1
-        return index
-
-    # -- loads --------------------------------------------------------------------------------------
-
-    def _find_loads(self) -> Iterator[tuple[int, _Load]]:
-        """Yield the index of the last instruction of each load, and what it loads, if that exists already."""
-        named: set[int] = set()
-        for index, step in enumerate(self._steps):
-            if step.opname == "IMPORT_NAME":
-                self._note_import(index)
-            elif (
-                step.opname == "STORE_FAST"
-                and index not in named
-                and "IMPORT" not in self._steps[index - 1].opname
-            ):
-                self._names.pop(step.argval, None)  # it stands for something else from here on
-            root = self._root(index)
-            if root is None:
-                continue
-            load, end = root
-            while (following := self._after(end)) is not None:
-                element = self._element_behind(end)
-                key = following if element == end + 2 else None
-                inner = _element(load, key) if element else _member(load, following)
-                if inner is None:
-                    break
-                if not isinstance(load.value, types.ModuleType):
-                    yield end, load._replace(next=following)
-                load, end = inner, element or end + 1
-            if load.path == self._first:
-                continue
-            stored, value = self._stored_behind(end, load)
-            if value is not None:
-                self._names[self._steps[stored].argval] = value
-                named.add(stored)
-            yield end, load._replace(next=following)
-
-    def _stored_behind(self, end: int, load: _Load) -> tuple[int, _Load | None]:
-        """Return which instruction names what was loaded, or elements of it in a loop, and what it names."""
-        following = self._steps[end + 1 : end + 8]
-        names = [step.opname for step in following]
-        if names[:1] == ["STORE_FAST"]:
-            return end + 1, load
-        if names[:2] == ["COPY", "STORE_FAST"]:  # (name := load)
-            return end + 2, load
-        if "FOR_ITER" not in names:
-            return end, None
-        stored = names.index("FOR_ITER") + 1
-        has_pairs = names[stored : stored + 1] == ["UNPACK_SEQUENCE"]
-        stored += 2 * has_pairs
-        method = following[0].argval if _is_attribute(following[0]) else ""
-        is_loop = names[0] == "GET_ITER" or method == ("items" if has_pairs else "values")
-        is_named = names[stored : stored + 1] == ["STORE_FAST"]
-        return end + 1 + stored, _element(load, None) if is_loop and is_named else None
-
-    def _element_behind(self, end: int) -> int:
-        """Return where an element of what is loaded until `end` is taken, by `[key]`; 0 if none is."""
-        index, above = self._taker(end)
-        return index if above == 1 and _is_subscript(self._steps[index]) else 0
-
-    def _taker(self, end: int) -> tuple[int, int]:
-        """Return which instruction takes what those until `end` load, and how many objects lie above that."""
-        # They are followed in the order in which they stand, also where they jump: `x[1 if y else 2]`.
-        above = 0
-        for index in range(end + 1, len(self._steps)):
-            step = self._steps[index]
-            if _num_taken(step) > above:
-                return index, above
-            # Behind a jump stands the other value of `x if y else z`.
-            effect = dis.stack_effect(step.opcode, step.arg, jump=False)
-            above += -1 if step.opname == "JUMP_FORWARD" else effect
-            if above < 0:  # it was called
-                break
-        return 0, 0
-
-    def _after(self, index: int) -> dis.Instruction | None:
-        return self._steps[index + 1] if index + 1 < len(self._steps) else None
-
-    def _root(self, index: int) -> tuple[_Load, int] | None:
-        """Return what an instruction loads by a name alone, and the index of the last instruction of that."""
-        step = self._steps[index]
-        local = _local(step)
-        if local is not None:
-            if local in self._names:
-                return self._names[local], index
-            if local != self._first or self.owner is None:
-                return None
-            if self._is_of_class:
-                return _Load(_name_of(self.owner), self.owner), index
-            return _Load(local, self.owner, None, self.owner), index
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            following = self._steps[index + 1 : index + 4]
-            calls = [part.opname for part in following].count("CALL")
-            if step.argval == "type" and self._first and calls and _local(following[0]) == self._first:
-                end = index + 1 + [part.opname for part in following].index("CALL")  # type(self)
-                return _Load(_name_of(self.owner), self.owner), end
+    def _take(self, step: dis.Instruction, is_part_read: bool) -> None:
+        """Do with the stack what an instruction does."""
+        name, number, stack = step.opname, step.arg or 0, self._stack
+        effect = dis.stack_effect(step.opcode, step.arg, jump=False)
+        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        if name == "STORE_FAST_LOAD_FAST":
+            self._names[names[0]] = stack.pop()
+            self._load(self._names.get(names[1], _ANYTHING), is_part_read)
+        elif name.startswith(("LOAD_FAST", "LOAD_DEREF")):
+            for local in names:
+                self._load(self._names.get(local, _ANYTHING), is_part_read)
+        elif name.startswith("STORE_FAST"):
+            for local in names:
+                self._names[local] = stack.pop()
+        elif name == "STORE_DEREF":
+            self._names[step.argval] = stack.pop()
+            if self._code is self.function.__code__ and step.argval in self._code.co_freevars:
+                self.assigned.append(f"{step.argval}, a variable of an outer function")
+        elif name in ("LOAD_GLOBAL", "LOAD_NAME"):
             space = self.function.__globals__
-            if step.argval in space:
-                return _Load(step.argval, space[step.argval], space), index
-        if step.opname == "LOAD_DEREF" and step.argval in self._outer:
-            return _Load(step.argval, self._outer[step.argval]), index
-        return None
+            stack += [_NULL] * (effect - 1)
+            self._load((_Value(step.argval, space.get(step.argval, _UNKNOWN), space),), is_part_read)
+        elif name.startswith(("LOAD_CONST", "LOAD_SMALL_INT")):
+            stack.append((_Value(value=step.argval),))
+        elif name == "PUSH_NULL":
+            stack.append(_NULL)
+        elif name == "IMPORT_NAME":
+            is_package = stack.pop()[0].value is None  # `import a.b`, not `from a.b import c`
+            stack.pop()
+            module = step.argval.partition(".")[0] if is_package else step.argval
+            stack.append((_Value(step.argval, sys.modules.get(module, _UNKNOWN)),))
+        elif name == "IMPORT_FROM":
+            module = stack[-1][0].value
+            stack.append((_Value(step.argval, getattr(module, step.argval, _UNKNOWN)),))
+        elif name in _READING_PART:
+            place = stack.pop()
+            if step.argval in _MUTATORS:
+                self._change(place, "")
+            self._load(tuple(self._member(value, step.argval) for value in place), is_part_read)
+            stack += [place] * effect  # the object of a method
+        elif name == "BINARY_SUBSCR" or (name == "BINARY_OP" and step.argrepr == "[]"):
+            key = stack.pop()
+            self._load(tuple(value.element(key) for value in stack.pop()), is_part_read)
+        elif name == "BINARY_OP" and step.argrepr.endswith("="):
+            stack.pop()
+            place = stack.pop()
+            self._change(place, "")
+            stack.append(place)
+        elif name in ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"):
+            taken = [stack.pop() for _ in range(-effect)]
+            self._change(taken[2 if name == "STORE_SLICE" else 1], _ELEMENT)
+            if name == "STORE_SUBSCR" and "globals" in self._code.co_names:
+                self.assigned.append("elements of globals()")
+        elif name in ("STORE_ATTR", "DELETE_ATTR"):
+            place = stack.pop()
+            self._change(place, step.argval)
+            if name == "STORE_ATTR":
+                stack.pop()
+                if not self._is_of_class and any(value.local == self.first for value in place):
+                    self.stored.add(step.argval)
+        elif name == "FOR_ITER":
+            self._load(tuple(value.element(_ANYTHING) for value in stack[-1]), is_part_read)
+        elif name == "UNPACK_SEQUENCE":
+            stack += [tuple(value.element(_ANYTHING) for value in stack.pop())] * number
+        elif name == "COPY":
+            stack.append(stack[-number])
+        elif name == "SWAP":
+            stack[-1], stack[-number] = stack[-number], stack[-1]
+        elif name == "KW_NAMES":
+            self._keywords = self._code.co_consts[number]
+        elif name in ("CALL", "CALL_KW"):
+            if name == "CALL_KW":
+                self._keywords = stack.pop()[0].value
+            self._call(number, is_part_read)
+        elif name not in ("GET_ITER", "PRECALL"):  # an iterator stands for what it goes through
+            if name in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+                self.assigned.append(f"the module variable {step.argval}")
+            has_result = effect <= 0 and not name.startswith(_WITHOUT_RESULT)
+            for _ in range(has_result - effect):
+                stack.pop()
+            stack += [_ANYTHING] * max(effect, has_result)
 
-    @functools.cached_property
-    def _outer(self) -> dict[str, Any]:
-        """The variables of outer functions that have a value."""
-        found = {}
-        names = self.function.__code__.co_freevars
-        for name, cell in zip(names, self.function.__closure__ or (), strict=False):
-            try:
-                found[name] = cell.cell_contents
-            except ValueError:
-                continue
-        return found
+    def _load(self, place: _Place, is_part_read: bool) -> None:
+        """Put what is read on the stack."""
+        self._stack.append(place)
+        for value in place:
+            is_known = value.value is not _UNKNOWN and value.owner is None
+            if is_known and not (is_part_read and isinstance(value.value, types.ModuleType)):
+                self.loads.append((value, is_part_read))
 
-    def _note_import(self, index: int) -> None:
-        """Note the local names that an import inside of the function makes."""
-        module: Any = sys.modules.get(self._steps[index].argval)
-        for source, target in zip(self._steps[index:], self._steps[index + 1 :], strict=False):
-            if target.opname not in ("STORE_FAST", "STORE_DEREF", "IMPORT_FROM"):
-                return
-            if source.opname == "IMPORT_FROM":
-                self._names[target.argval] = _Load(target.argval, getattr(module, source.argval, None))
-            elif source.opname == "IMPORT_NAME" and target.opname != "IMPORT_FROM":
-                self._names[target.argval] = _Load(target.argval, module)
+    def _member(self, value: _Value, name: str) -> _Value:
+        member = value.member(name)
+        return member._replace(held=name) if value.local == self.first else member
+
+    def _change(self, place: _Place, part: str) -> None:
+        self.changed += [(value, part) for value in place]
+
+    def _call(self, num_arguments: int, is_part_read: bool) -> None:
+        """Call a function with the last objects on the stack."""
+        arguments = [self._stack.pop() for _ in range(num_arguments)][::-1]
+        second, first = self._stack.pop(), self._stack.pop()
+        function, target = (first, second) if first else (second, _NULL)
+        keywords = [""] * (num_arguments - len(self._keywords)) + [*self._keywords]
+        self._keywords = ()
+        for position, (place, keyword) in enumerate(zip(arguments, keywords, strict=True)):
+            self.calls += [_Call(value, function, position, keyword) for value in place]
+        result: _Place = ()
+        called = {value.name for value in function}
+        if called == {"type"} and num_arguments == 1:
+            owners = [value.owner for value in arguments[0] if value.owner is not None]
+            result = tuple(_Value(_name_of(owner), owner) for owner in owners)
+        elif called == {"values"}:
+            result = target
+        elif called == {"items"}:
+            result = tuple(value._replace(is_items=True) for value in target)
+        self._load(result or _ANYTHING, is_part_read)
+
+
+_State = tuple[list[_Place], dict[str, _Place]]  # the stack, and what local names stand for
+
+
+def _either(first: _State, second: _State) -> _State:
+    """Return what holds where two ways meet."""
+
+    def either(one: _Place, other: _Place) -> _Place:
+        if one is other:
+            return one
+        return tuple(
+            {value._replace(value=id(value.value), space=None): value for value in (*one, *other)}.values()
+        )
+
+    (stack, names), (other_stack, other_names) = first, second
+    names = {
+        name: either(names.get(name, _ANYTHING), other_names.get(name, _ANYTHING))
+        for name in {**names, **other_names}
+    }
+    pairs = zip(reversed(stack), reversed(other_stack), strict=False)  # what is known lies on top
+    return [either(*pair) for pair in pairs][::-1], names
 
 
 def _bodies_of(function: types.FunctionType, owner: type | None, is_of_class: bool) -> list[_Body]:
@@ -508,69 +512,6 @@ def _bodies_of(function: types.FunctionType, owner: type | None, is_of_class: bo
     return bodies
 
 
-def _local(step: dis.Instruction) -> str | None:
-    """Return the local variable that an instruction loads last; None if it loads none."""
-    if not step.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "STORE_FAST_LOAD_FAST")):
-        return None
-    return step.argval[-1] if isinstance(step.argval, tuple) else str(step.argval)
-
-
-def _is_attribute(step: dis.Instruction) -> bool:
-    return step.opname in ("LOAD_ATTR", "LOAD_METHOD")
-
-
-def _is_subscript(step: dis.Instruction) -> bool:
-    return step.opname == "BINARY_SUBSCR" or (step.opname == "BINARY_OP" and step.argrepr == "[]")
-
-
-def _num_taken(step: dis.Instruction) -> int:
-    """Return how many objects an instruction takes from the stack; of calls, only the arguments."""
-    if step.opname in _CALLS:
-        return step.arg or 0
-    if not _is_attribute(step) and step.opname.startswith(_TAKING_NOTHING):
-        return 0
-    effect = dis.stack_effect(step.opcode, step.arg, jump=False)
-    return -effect if step.opname.startswith(_RETURNING_NOTHING) else 1 - effect
-
-
-def _member(load: _Load, step: dis.Instruction) -> _Load | None:
-    """Return what an instruction loads of a module, a class, also through `self`, or an object."""
-    # None if it loads nothing, or nothing that can change of an object.
-    if not _is_attribute(step):
-        return None
-    if isinstance(load.value, np.ndarray) and step.argval in _VIEWS:
-        return load._replace(path=f"{load.path}.{step.argval}", space=None)
-    if not isinstance(load.value, (type, types.ModuleType)):
-        held = getattr(load.value, "__dict__", {})
-        return _inner(load, f".{step.argval}", held.get(step.argval) if isinstance(held, dict) else None)
-    if step.argval == "__class__" and load.owner is not None:
-        return _Load(_name_of(load.owner), load.value)
-    for base in load.value.__mro__ if isinstance(load.value, type) else (load.value,):
-        space = vars(base)
-        if step.argval in space:
-            attribute = step.argval if load.owner is not None else ""
-            return _Load(f"{_name_of(base)}.{step.argval}", space[step.argval], space, None, attribute)
-    return None
-
-
-def _element(load: _Load, key: dis.Instruction | None) -> _Load | None:
-    """Return an element that can change, any one if the key is no constant; None if there is none."""
-    if not isinstance(load.value, (dict, list, tuple)):
-        return None
-    if key is None or not key.opname.startswith(("LOAD_CONST", "LOAD_SMALL_INT")):
-        inner = load.value.values() if isinstance(load.value, dict) else load.value
-        return _inner(load, "[...]", next(filter(_may_change, inner), None))
-    try:
-        return _inner(load, f"[{key.argrepr}]", load.value[key.argval])
-    except (LookupError, TypeError):
-        return None
-
-
-def _inner(load: _Load, name: str, value: Any) -> _Load | None:
-    """Return the load of a part of an object; None if it cannot change."""
-    return load._replace(path=load.path + name, value=value, space=None) if _may_change(value) else None
-
-
 def _may_change(value: Any) -> bool:
     """Return whether an object can change, as far as its type tells."""
     if isinstance(value, (type, types.ModuleType)) or functions_in(value):
@@ -583,11 +524,6 @@ def _name_of(value: Any) -> str:
     return (
         value.__name__ if isinstance(value, types.ModuleType) else f"{value.__module__}.{value.__qualname__}"
     )
-
-
-def _is_mutation(step: dis.Instruction | None) -> bool:
-    """Return whether an instruction loads a method that changes a container in place."""
-    return step is not None and _is_attribute(step) and step.argval in _MUTATORS
 
 
 def is_drawn(value: Any) -> bool:

@@ -73,14 +73,6 @@ def reduce_torch(obj: Any) -> Any:
     return _new_tensor, arguments, (obj.grad, dict(vars(obj))), None, None, _set_state
 
 
-def torch_memory(value: Any) -> tuple[int, int] | None:
-    """Return where the memory of a storage begins and ends; None for another object."""
-    torch = _imported()
-    if torch is None or type(value) is not torch.UntypedStorage or not value.nbytes():
-        return None
-    return value.data_ptr(), value.data_ptr() + value.nbytes()
-
-
 def torch_generator_state() -> bytes:
     """Return the state of PyTorch's global generator; empty if PyTorch is not imported."""
     torch = _imported()
@@ -182,20 +174,19 @@ def parts_of(value: Any) -> tuple[bytes, list[Any]]:
 
 def memory_of(value: Any) -> tuple[int, int] | None:
     """Return where the memory begins and ends in which an array or a buffer lies; else None."""
-    if isinstance(value, np.ndarray):
-        while isinstance(value.base, np.ndarray):
-            value = value.base
-        return _bounds(value) if value.size else None
+    torch = _imported()
+    if torch is not None and type(value) is torch.UntypedStorage and value.nbytes():
+        return value.data_ptr(), value.data_ptr() + value.nbytes()
     if isinstance(value, (bytearray, array.array)) and value:
-        return _bounds(np.frombuffer(value, np.uint8))
-    return torch_memory(value)
-
-
-def _bounds(array: np.ndarray[Any, Any]) -> tuple[int, int]:
-    low = high = int(array.ctypes.data)
-    for length, stride in zip(array.shape, array.strides, strict=True):
+        value = np.frombuffer(value, np.uint8)
+    if not isinstance(value, np.ndarray) or not value.size:
+        return None
+    while isinstance(value.base, np.ndarray):
+        value = value.base
+    low = high = int(value.ctypes.data)
+    for length, stride in zip(value.shape, value.strides, strict=True):
         low, high = (low, high + (length - 1) * stride) if stride > 0 else (low + (length - 1) * stride, high)
-    return low, high + array.itemsize
+    return low, high + value.itemsize
 
 
 def _parts(value: Any) -> list[Any]:
@@ -236,21 +227,18 @@ def _reduced(value: Any) -> list[Any]:
     has_own = any(
         getattr(kind, name) is not getattr(object, name) for name in ("__reduce_ex__", "__reduce__")
     )
-    if not has_own and kind not in copyreg.dispatch_table and not _is_by_pickle(kind):
+    reduce = copyreg.dispatch_table.get(kind)
+    if not has_own and reduce is None and kind.__module__.partition(".")[0] not in _BY_PICKLE:
         return _attributes(value)
     try:
-        reduced = without_constructor(value) or reduce_torch(value) or _reduce(value)
+        reduced = without_constructor(value) or reduce_torch(value)
+        reduced = reduced or (value.__reduce_ex__(4) if reduce is None else reduce(value))
     except Exception:
         return _attributes(value)
     if isinstance(reduced, str):
         return [reduced]
-    arguments = list(reduced[1:2])
     state, items, pairs = (*reduced[2:5], None, None, None)[:3]
-    return [*arguments, state, *([] if items is None else items), *_flat([] if pairs is None else pairs)]
-
-
-def _is_by_pickle(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in _BY_PICKLE
+    return [*reduced[1:2], state, *([] if items is None else items), *_flat([] if pairs is None else pairs)]
 
 
 def copies_on_write(value: Any) -> bool:
@@ -258,11 +246,6 @@ def copies_on_write(value: Any) -> bool:
     if type(value).__module__.partition(".")[0] != "pandas":
         return False
     return int(sys.modules["pandas"].__version__.partition(".")[0]) >= 3
-
-
-def _reduce(value: Any) -> Any:
-    reduce = copyreg.dispatch_table.get(type(value))
-    return value.__reduce_ex__(4) if reduce is None else reduce(value)
 
 
 def _cycle(value: Any) -> list[Any]:
@@ -438,65 +421,56 @@ SHARED_MEMORY = "(arrays that share memory)"  # key of the digest that tells whi
 
 def digests_of(roots: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, bytes]:
     """Return a digest of each root, and one of the memory that arrays share."""
-    visitor = _Visitor(names, ElementOrders(roots.values(), names))
-    digests = {name: visitor.digest(value) for name, value in roots.items()}
-    digests[SHARED_MEMORY] = repr(visitor.shared_memory()).encode()
-    return digests
+    orders = ElementOrders(roots.values(), names)
+    indices: dict[int, int] = {}  # id of each object -> the order in which it was met
+    kept: list[Any] = []  # all of them, so that their ids stay valid
+    # Where the memory of an object begins and ends, its index, whether it is copied before it changes.
+    memories: list[tuple[int, int, int, bool]] = []
 
+    def visit(value: Any, is_lazy: bool) -> tuple[bytes, list[Any]]:
+        """Return the bytes that stand for an object itself, and the objects that it holds."""
+        name = names.get(id(value))
+        token = token_of_atom(value) if name is None else f"name {name};".encode()
+        if token is not None:
+            return token, []
+        if not is_by_value(value):
+            index = indices.get(id(value))
+            if index is not None:
+                return f"same {index};".encode(), []
+            index = indices[id(value)] = len(indices)
+            kept.append(value)
+            memory = memory_of(value)
+            if memory is not None:
+                memories.append((*memory, index, is_lazy))
+        token, parts = parts_of(value)
+        if isinstance(value, (set, frozenset)):
+            parts = orders.of(value)
+        kept.append(parts)
+        return token, parts
 
-class _Visitor:
-    """Walks through graphs of objects, and hashes what it meets."""
-
-    def __init__(self, names: Mapping[int, str], orders: ElementOrders) -> None:
-        self._names = names
-        self._orders = orders
-        self._indices: dict[int, int] = {}  # id of each object -> the order in which it was met
-        self._kept: list[Any] = []  # all of them, so that their ids stay valid
-        # Where the memory of an object begins and ends, its index, whether it is copied before it changes.
-        self._memory: list[tuple[int, int, int, bool]] = []
-
-    def digest(self, root: Any) -> bytes:
-        """Return the digest of a value and of everything that it holds."""
+    digests = {}
+    for name, root in roots.items():
         sha = hashlib.sha256()
         stack = [(root, False)]
         while stack:
             value, is_lazy = stack.pop()
             is_lazy = is_lazy or copies_on_write(value)
-            token, children = self._visit(value, is_lazy)
+            token, children = visit(value, is_lazy)
             sha.update(token)
             stack.extend((child, is_lazy) for child in reversed(children))
-        return sha.digest()
+        digests[name] = sha.digest()
+    groups: list[dict[int, bool]] = []  # of arrays and buffers that see each other's changes
+    end = -1
+    for low, high, index, is_lazy in sorted(memories):
+        if low >= end:
+            groups.append({})
+        groups[-1][index] = is_lazy
+        end = max(end, high)
+    shared = sorted(sorted(group) for group in groups if len(group) > 1 and not all(group.values()))
+    digests[SHARED_MEMORY] = repr(shared).encode()
+    return digests
 
-    def shared_memory(self) -> list[list[int]]:
-        """Return the groups of arrays and buffers that see each other's changes."""
-        groups: list[dict[int, bool]] = []
-        end = -1
-        for low, high, index, is_lazy in sorted(self._memory):
-            if low >= end:
-                groups.append({})
-            groups[-1][index] = is_lazy
-            end = max(end, high)
-        return sorted(sorted(group) for group in groups if len(group) > 1 and not all(group.values()))
 
-    def _visit(self, value: Any, is_lazy: bool) -> tuple[bytes, list[Any]]:
-        """Return the bytes that stand for an object itself, and the objects that it holds."""
-        name = self._names.get(id(value))
-        if name is not None:
-            return f"name {name};".encode(), []
-        token = token_of_atom(value)
-        if token is not None:
-            return token, []
-        if not is_by_value(value):
-            index = self._indices.get(id(value))
-            if index is not None:
-                return f"same {index};".encode(), []
-            index = self._indices[id(value)] = len(self._indices)
-            self._kept.append(value)
-            memory = memory_of(value)
-            if memory is not None:
-                self._memory.append((*memory, index, is_lazy))
-        token, parts = parts_of(value)
-        if isinstance(value, (set, frozenset)):
-            parts = self._orders.of(value)
-        self._kept.append(parts)
-        return token, parts
+def digests_apart(roots: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, bytes]:
+    """Return a digest of each root, whatever it shares with the others."""
+    return {name: digests_of({name: value}, names)[name] for name, value in roots.items()}

@@ -8,18 +8,23 @@ name.
 from __future__ import annotations
 
 import functools
+import pickle
+import random
 import sys
 import threading
 import types
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from planvec.codecs.base import layers_of
 from planvec.codecs.generic.attributes import (
+    ADVICE,
     ATOMS,
     RESEEDABLE,
     attributes_of,
@@ -27,7 +32,10 @@ from planvec.codecs.generic.attributes import (
     is_compiled_function,
     is_simulator_object,
     names_in_code,
+    spaces_in,
 )
+from planvec.codecs.generic.structure import digests_apart, torch_generator_state
+from planvec.errors import UnsupportedEnvError
 
 _MAX_ENTRIES = 200_000
 _ATOMS = (*ATOMS, np.generic, range, type(Ellipsis))
@@ -153,19 +161,25 @@ def own_classes(values: Iterable[Any]) -> list[type]:
     return sorted(own, key=lambda cls: (cls.__module__, cls.__qualname__))
 
 
-def variables_beside(classes: Iterable[type]) -> dict[str, Any]:
-    """Return the variables at the level of the modules of classes, and of the classes themselves, by path."""
+def variables_beside(
+    classes: Sequence[type], functions: Mapping[str, types.FunctionType] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Return the variables of the modules of classes, of the classes, and of functions, by path."""
     # Functions, classes and modules are left out.
-    classes = list(classes)
-    variables = {}
-    for cls in classes:
-        for key, value in sorted(globals_of(cls).items()):
-            if not (key.startswith("__") or isinstance(value, _DEFINITIONS)):
-                variables[f"{cls.__module__}.{key}"] = value
-    for cls in classes:
-        for key, value in sorted(vars(cls).items()):
-            if not (key.startswith("__") or isinstance(value, _DEFINITIONS)):
-                variables[f"{cls.__module__}.{cls.__qualname__}.{key}"] = value
+    spaces = [(cls.__module__, globals_of(cls)) for cls in classes]
+    spaces += [(f"{cls.__module__}.{cls.__qualname__}", dict(vars(cls))) for cls in classes]
+    variables = {
+        f"{path}.{key}": value
+        for path, space in spaces
+        for key, value in sorted(space.items())
+        if not (key.startswith("__") or isinstance(value, _DEFINITIONS))
+    }
+    for path, function in functions.items():
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+            variables[f"the variable {name} of {path}"] = cell
+        defaults = [*enumerate(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
+        variables |= {f"default argument {name} of {path}": default for name, default in defaults}
+        variables |= {f"{path}.{name}": value for name, value in vars(function).items()}
     return variables
 
 
@@ -180,7 +194,7 @@ def functions_of(classes: Iterable[type]) -> dict[str, types.FunctionType]:
     return functions
 
 
-def objects_beside(classes: Iterable[type]) -> Iterator[Entry]:
+def objects_beside(classes: Sequence[type]) -> Iterator[Entry]:
     """Iterate over the objects that `variables_beside` holds, and that could be compared by `is`."""
     # Numbers, text and tuples are left out. So is what sets hold, which has no order.
     roots = [Entry(path, value) for path, value in variables_beside(classes).items()]
@@ -207,3 +221,90 @@ def globals_of(cls: type) -> dict[str, Any]:
 
 def _package(module: str) -> str:
     return module.partition(".")[0]
+
+
+# -- Watches what an environment may change besides its attributes: there it cannot be saved -----------------
+
+
+class Beside:
+    """Compares the state beside an environment before and after some steps."""
+
+    # That is the global generators, the variables of the modules, classes and functions that define it, and
+    # the number of generators that were spawned from `np_random`. Spaces from which the environment draws are
+    # reported, since their generators can be saved.
+
+    def __init__(
+        self,
+        env: Any,
+        classes: Sequence[type],
+        functions: dict[str, types.FunctionType],
+        spaces: dict[str, gymnasium.Space[Any]],
+        caches: Collection[str] = (),
+    ) -> None:
+        self._env = env.unwrapped
+        self._layers = {id(layer): "env" for layer in layers_of(env)}
+        self._classes = classes
+        self._functions = {**functions_of(classes), **functions}
+        self._spaces = spaces
+        self._caches = caches
+
+    def begin(self) -> None:
+        """Remember the present state. To be called right after a reset."""
+        self._generators = global_generators()
+        self._num_spawned = self._count_spawned()
+        self._digests = self._digests_of_variables()
+        self._drawn = {path: generator_states(space) for path, space in self._spaces.items()}
+
+    def check(self) -> list[str]:
+        """Compare the present state with that of `begin`."""
+        # Returns paths of the spaces from which the environment has drawn.
+        name = type(self._env).__name__
+        generator = first_change(self._generators, global_generators())
+        if generator:
+            raise UnsupportedEnvError(
+                f"{name}: its steps draw from the global generator of `{generator}`, which is no part of "
+                f"the environment. Draw from self.np_random instead. {ADVICE}"
+            )
+        if self._count_spawned() != self._num_spawned:
+            raise UnsupportedEnvError(
+                f"{name}: its steps spawn generators from np_random, and the number of spawned ones is not "
+                f"saved. Spawn them in reset, or seed them with integers that np_random draws. {ADVICE}"
+            )
+        path = first_change(self._digests, self._digests_of_variables())
+        if path:
+            raise UnsupportedEnvError(
+                f"{name}: its steps change {path}, which is no attribute of the environment. Keep it in "
+                f"an attribute of self. If it is a cache without influence on results, pass "
+                f'codec=planvec.Copied(caches=["{path}"])'
+            )
+        return [path for path, space in self._spaces.items() if generator_states(space) != self._drawn[path]]
+
+    def _count_spawned(self) -> int:
+        """Return how many generators were spawned from `np_random`."""
+        sequence = getattr(getattr(self._env._np_random, "bit_generator", None), "seed_seq", None)
+        return int(getattr(sequence, "n_children_spawned", 0))
+
+    def _digests_of_variables(self) -> dict[str, bytes]:
+        variables = {**variables_beside(self._classes, self._functions), **self._spaces}
+        kept = {path: value for path, value in variables.items() if path not in self._caches}
+        return digests_apart(kept, self._layers)
+
+
+def first_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Return the name of what has changed; "" if nothing has."""
+    return next((name for name in {**before, **after} if before.get(name) != after.get(name)), "")
+
+
+def global_generators() -> dict[str, Any]:
+    """Return the states of the global generators by their modules, to be compared with later ones."""
+    return {
+        "random": random.getstate(),
+        "numpy.random": pickle.dumps(np.random.get_state(legacy=False)),  # noqa: NPY002
+        "torch": torch_generator_state(),
+    }
+
+
+def generator_states(space: gymnasium.Space[Any]) -> list[str | None]:
+    """Return the states of the generators of a space and of the spaces in it, as texts, or None."""
+    generators = [inner._np_random for inner in spaces_in(space)]
+    return [None if generator is None else repr(generator.bit_generator.state) for generator in generators]
