@@ -120,8 +120,11 @@ class DingEnv(gymnasium.Env[Any, Any]):
             try:
                 with time_limit(how.timeout, "reset"):
                     if how.is_renewed:
-                        self._renew()
-                    self._tell_replay_path(how.replay_path)
+                        self._try_to_close()
+                        self.ding_env, self._replay_path = self._env_fn(), None
+                    if how.replay_path != self._replay_path:
+                        self.ding_env.enable_save_replay(how.replay_path)
+                        self._replay_path = how.replay_path
                     self._seed((seed,) if how.seeding is None and seed is not None else how.seeding)
                     self._observation = self.ding_env.reset(**(how.parameters or {}))
             except Exception:
@@ -130,21 +133,11 @@ class DingEnv(gymnasium.Env[Any, Any]):
                 raise
         return self._observation, {}
 
-    def _renew(self) -> None:
-        self._try_to_close()
-        self.ding_env = self._env_fn()
-        self._replay_path = None
-
     def _try_to_close(self) -> None:
         try:
             self.ding_env.close()
         except Exception:  # it has failed before
             _log.warning("%s: closing it after an error has failed", self, exc_info=True)
-
-    def _tell_replay_path(self, path: str | None) -> None:
-        if path != self._replay_path:
-            self.ding_env.enable_save_replay(path)
-            self._replay_path = path
 
     def _seed(self, arguments: tuple[Any, ...] | None) -> None:
         if arguments is None:

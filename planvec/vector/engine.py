@@ -10,7 +10,7 @@ import logging
 import os
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,79 +28,75 @@ from planvec.backends import (
 )
 from planvec.codecs import EnvFunctions, registered_codecs
 from planvec.errors import ClosedError, UnsupportedEnvError, WorkerStartError
-from planvec.vector.arrays import RowArrays, Rows, part_of
 from planvec.vector.checks import check_actions
 from planvec.vector.env_row import kept
 from planvec.vector.operations import (
     WITH_ARRAYS,
     Chunk,
-    DoneCall,
     OnCrash,
     Operation,
     Reply,
-    RowGroup,
+    RowArrays,
+    Rows,
     RowsCall,
-    rows_per_part,
+    part_of,
 )
 from planvec.vector.resident_envs import EngineOptions, ResidentEnvs
 from planvec.vector.worker_rows import RowsLayout, RowsServer, WorkerRows
 
 _log = logging.getLogger("planvec")
 
+# time of a part of the rows of a worker that are done one after another: many times what a message costs
+_PART_SECONDS = 2e-3
+
 # -- Performs operations on environments in this process -----------------------------------------------------
 
 
 class LocalRows:
-    """Performs operations at once. Implements `RowGroup`."""
+    """Performs operations at once. Has the members of `WorkerRows` that `Engine` uses."""
 
     first_row = 0
     seconds_per_step = 0.0
 
     def __init__(self, resident: ResidentEnvs) -> None:
-        self._resident = resident
+        self.resident = resident
         self.num_rows = len(resident.rows)
-        self._all_rows = np.arange(self.num_rows)
-
-    def close(self) -> None:
-        """Close the environments."""
-        self._resident.close()
 
     def prepare(self, chunk: Chunk) -> None:
-        """Do nothing; see `RowGroup`."""
+        """Do nothing; see `WorkerRows.prepare`."""
 
     def submit(self, chunk: Chunk) -> None:
-        """Perform an operation; see `RowGroup`."""
+        """Perform an operation."""
         operation, out = chunk.operation, chunk.out
         if out is not None and operation.name != "step":
-            out.make(self._resident.observation_space, len(chunk.rows))
-        reply = self._perform(operation, out)
-        if operation.name in ("call", "get_attribute", "apply"):  # the environment may change them later
-            reply.value = [_handed_out(value) for value in reply.value]
+            out.make(self.resident.observation_space, len(chunk.rows))
+        reply = self.perform(operation, RowArrays.unmade() if out is None else out)
+        if operation.name in ("call", "get_attribute", "apply"):
+            # The environment may change the values later. An environment itself may bear no copy.
+            reply.value = [
+                value if isinstance(value, gymnasium.Env) else kept(value) for value in reply.value
+            ]
         chunk.finish(reply)
 
-    def step(self, actions: Any, out: RowArrays) -> RowsCall:
-        """Step all rows. Faster than `submit`, for few cheap environments."""
-        operation = Operation("step", None, (actions,))
-        reply = self._perform(operation, out)
-        if reply.is_plain:
-            return DoneCall(out)
-        chunk = Chunk(operation, self._all_rows, out)
-        chunk.finish(reply)
-        return RowsCall([chunk], out)
-
-    def _perform(self, operation: Operation, out: RowArrays | None) -> Reply:
-        reply = self._resident.perform(operation, out)
+    def perform(self, operation: Operation, out: RowArrays) -> Reply:
+        """Perform an operation; see `ResidentEnvs.perform`."""
+        reply = self.resident.perform(operation, out)
         if operation.name == "step":
             num_rows = self.num_rows if operation.rows is None else len(operation.rows)
-            self.seconds_per_step = reply.seconds / max(1, num_rows)
+            self.seconds_per_step = reply.seconds / num_rows
         if reply.observations is not None:  # they lie in no array: the environment may change them later
             reply.observations = [kept(observation) for observation in reply.observations]
         return reply
 
 
-def _handed_out(value: Any) -> Any:
-    """Return a copy of a value, which stays what it is; an environment itself, which may bear no copy."""
-    return value if isinstance(value, gymnasium.Env) else kept(value)
+RowGroup = LocalRows | WorkerRows  # performs operations on consecutive rows
+
+
+def rows_per_part(group: RowGroup) -> int:
+    """Return how many rows of a group are done at once, so that none waits long for the others."""
+    if not group.seconds_per_step:
+        return group.num_rows
+    return max(1, min(group.num_rows, int(_PART_SECONDS / group.seconds_per_step)))
 
 
 # -- Holds all environments ----------------------------------------------------------------------------------
@@ -161,13 +157,14 @@ class Engine:
         for_workers, can_fork = env_fns, hasattr(os, "fork")
         if not wanted.num_workers:
             # Pickled before an environment is made in this process, which may change what the functions hold.
-            pickled = _pickled_rows(env_fns)
-            if pickled is not None:
-                for_workers = pickled
-            elif can_fork:  # which needs no pickle
-                separate = replace(wanted, start_method="fork")
+            try:
+                pickled = pickle_for_worker(list(env_fns))
+                for_workers = [_PickledRow(pickled, index) for index in range(len(env_fns))]
+            except Exception:
+                if can_fork:  # which needs no pickle
+                    separate = replace(wanted, start_method="fork")
             # Environments that were tried here would leave changed variables behind: try them in a fork.
-            if can_fork and (pickled is None or EnvFunctions(env_fns).has_variables):
+            if can_fork and (for_workers is env_fns or EnvFunctions(env_fns).has_variables):
                 self._options = replace(wanted, num_workers=1, start_method="fork")
         folder, variables = os.getcwd(), dict(os.environ)
         generators = random.getstate(), np.random.get_state()  # noqa: NPY002
@@ -207,10 +204,10 @@ class Engine:
     def _open_workers(self, env_fns: Sequence[Callable[[], Any]]) -> list[WorkerRows]:
         options = self._options
         bounds = [len(env_fns) * index // options.num_workers for index in range(options.num_workers + 1)]
-        factories = [
-            ServerFactory(env_fns[start:stop], options.for_rows(start, stop), start)
-            for start, stop in itertools.pairwise(bounds)
-        ]
+        factories = []
+        for start, stop in itertools.pairwise(bounds):
+            proofs = None if options.proofs is None else options.proofs[start:stop]
+            factories.append(ServerFactory(env_fns[start:stop], replace(options, proofs=proofs), start))
         # The systems that these classes replace have a fork server: the template process is one.
         start_method = None if options.start_method == "forkserver" else options.start_method
         processes = self._processes = ServedProcesses(
@@ -234,26 +231,19 @@ class Engine:
             self.layouts = [group.layout for group in groups]
             if any(layout.sharing.why for layout in self.layouts):
                 return groups
-            on_crash = self._policy()
+            on_crash = options.on_crash
+            inexact = next((layout.inexact for layout in self.layouts if layout.inexact), "")
+            if on_crash is OnCrash.RESTORE and inexact:
+                raise UnsupportedEnvError(
+                    'on_crash: expected "reset" or "raise" for environments that cannot be saved, got '
+                    f'"restore". {inexact}'
+                )
             for group in groups:
-                group.begin(on_crash)
+                group.set_policy(on_crash or (OnCrash.RESET if inexact else OnCrash.RESTORE))
         except BaseException:
             self.close()
             raise
         return groups
-
-    def _policy(self) -> OnCrash:
-        """Return what happens after a crash."""
-        wanted = self._options.on_crash
-        inexact = next((layout.inexact for layout in self.layouts if layout.inexact), "")
-        if wanted is OnCrash.RESTORE and inexact:
-            raise UnsupportedEnvError(
-                'on_crash: expected "reset" or "raise" for environments that cannot be saved, got '
-                f'"restore". {inexact}'
-            )
-        if wanted is None:
-            return OnCrash.RESET if inexact else OnCrash.RESTORE
-        return wanted
 
     @property
     def num_workers(self) -> int:
@@ -271,7 +261,7 @@ class Engine:
         if self._processes is not None:
             self._processes.close()
         if self._local is not None:
-            self._local.close()
+            self._local.resident.close()
 
     # -- operations ---------------------------------------------------------------------------------
 
@@ -288,40 +278,39 @@ class Engine:
         # `in_parts`: the rows of a worker one after another if they are slow. If an argument cannot be sent
         # (InvalidBatchError), nothing was sent.
         self._check_open()
-        groups: list[RowGroup] = []
-        chunks: list[Chunk] = []
-        out = self._new_arrays(self.num_envs if rows is None else len(rows)) if name in WITH_ARRAYS else None
-        order = None
-
-        def add(
-            group: RowGroup, local: NDArray[np.intp] | None, positions: Rows, part: RowArrays | None
-        ) -> None:
-            arguments = tuple(part_of(argument, positions) for argument in per_row)
-            chunk_rows = (self._all_rows if rows is None else rows)[positions]
-            groups.append(group)
-            chunks.append(Chunk(Operation(name, local, arguments, common), chunk_rows, part))
-
         if in_parts and rows is None and any(rows_per_part(group) < group.num_rows for group in self.groups):
             rows = self._all_rows
+        out, order = RowArrays.unmade() if name in WITH_ARRAYS else None, None
+        if out is not None and (self._local is None or rows is not None):
+            num_rows = self.num_envs if rows is None else len(rows)
+            out.make(self.layouts[0].observation_spaces[0], num_rows)
+        # per chunk: who performs it, its rows there, and their positions in the arguments and in the results
+        parts: list[tuple[RowGroup, NDArray[np.intp] | None, Rows, slice]] = []
         if rows is None:
             for group in self.groups:
-                positions = slice(group.first_row, group.first_row + group.num_rows)
-                part = out if out is None or len(self.groups) == 1 else out.results(positions)
-                add(group, None, positions, part)
+                place = slice(group.first_row, group.first_row + group.num_rows)
+                parts.append((group, None, place, place))
         else:
-            if out is not None:
-                out.make(self.layouts[0].observation_spaces[0], len(rows))
             owners = self._group_of_row[rows]
             by_group = np.argsort(owners, kind="stable")
             if (owners[1:] < owners[:-1]).any():
                 order = np.argsort(by_group, kind="stable")
-            for start, stop in self._runs(owners[by_group], in_parts):
-                group, chosen = self.groups[owners[by_group[start]]], by_group[start:stop]
-                part = None if out is None else out.results(slice(start, stop))
-                add(group, rows[chosen] - group.first_row, chosen, part)
-        for group, chunk in zip(groups, chunks, strict=True):
+            starts = [0, *(np.flatnonzero(np.diff(owners[by_group])) + 1).tolist()] if len(rows) else []
+            for start, stop in itertools.pairwise([*starts, len(rows)]):
+                group = self.groups[owners[by_group[start]]]
+                size = rows_per_part(group) if in_parts else stop - start
+                for first in range(start, stop, size):
+                    place = slice(first, min(first + size, stop))
+                    chosen = by_group[place]
+                    parts.append((group, rows[chosen] - group.first_row, chosen, place))
+        waiting: list[tuple[RowGroup, Chunk]] = []
+        for group, local, taken, place in parts:
+            arguments = tuple(part_of(argument, taken) for argument in per_row)
+            part = out if out is None or len(parts) == 1 else out.results(place)
+            chunk_rows = (self._all_rows if rows is None else rows)[taken]
+            chunk = Chunk(Operation(name, local, arguments, common), chunk_rows, part)
             group.prepare(chunk)
-        waiting = zip(groups, chunks, strict=True)
+            waiting.append((group, chunk))
         if self._processes is None:
             for group, chunk in waiting:
                 group.submit(chunk)
@@ -329,7 +318,7 @@ class Engine:
             with self._processes.lock, DelayedSignals():  # it begins on all workers, though a handler raises
                 self._waiting.extend(waiting)
                 self._submit_waiting()
-        return RowsCall(chunks, out, order)
+        return RowsCall([chunk for _, chunk in waiting], out, order)
 
     def _submit_waiting(self) -> None:
         """Submit the chunks that wait, the oldest first, while fewer than `max_concurrency` are at work."""
@@ -351,16 +340,6 @@ class Engine:
         self._num_running -= 1
         self._submit_waiting()
 
-    def _runs(self, owners: NDArray[np.intp], in_parts: bool) -> Iterator[tuple[int, int]]:
-        """Yield the bounds of the chunks in rows with these workers."""
-        if not len(owners):
-            return
-        bounds = np.flatnonzero(np.diff(owners)) + 1
-        for start, stop in itertools.pairwise([0, *bounds.tolist(), len(owners)]):
-            size = rows_per_part(self.groups[owners[start]]) if in_parts else stop - start
-            for first in range(start, stop, size):
-                yield first, min(first + size, stop)
-
     def run(
         self,
         name: str,
@@ -381,22 +360,23 @@ class Engine:
         checked = check_actions(self.layouts[0].action_spaces[0], actions, num_rows)
         if self._local is None or rows is not None or in_parts:
             return self.begin("step", (checked,), rows=rows, in_parts=in_parts)
+        # Without the parts of `begin`, which take long beside a step of few cheap environments.
         self._check_open()
-        return self._local.step(checked, RowArrays.unmade())
+        operation, out = Operation("step", None, (checked,)), RowArrays.unmade()
+        reply = self._local.perform(operation, out)
+        if reply.is_plain:
+            return RowsCall((), out)
+        chunk = Chunk(operation, self._all_rows, out)
+        chunk.finish(reply)
+        return RowsCall([chunk], out)
 
-    def _new_arrays(self, num_rows: int) -> RowArrays:
-        """Return arrays for the results of rows."""
-        if self._local is not None:
-            return RowArrays.unmade()
-        return RowArrays.allocate(self.layouts[0].observation_spaces[0], num_rows, np.empty)
-
-    def finish(self, call: RowsCall) -> None:
-        """Wait for a call."""
+    def finish(self, call: RowsCall, timeout: float | None = None) -> None:
+        """Wait for a call, at most some seconds. After an error, its results are lost."""
         if self._processes is None or call.is_done():
             return
         try:
-            self.wait(call.is_done)
-        except BaseException:  # Ctrl-C, or a signal handler of the user
+            self._processes.wait_for(call.is_done, timeout)
+        except BaseException:  # Ctrl-C, a signal handler of the user, or it took too long
             call.abandon()
             raise
 
@@ -423,12 +403,3 @@ class _PickledRow:
 
     def __call__(self) -> Any:
         return load_from_parent(self._pickled)[self._index]()
-
-
-def _pickled_rows(env_fns: Sequence[Callable[[], Any]]) -> list[_PickledRow] | None:
-    """Return functions in a form that nothing in this process changes; None if they cannot be pickled."""
-    try:
-        pickled = pickle_for_worker(list(env_fns))
-    except Exception:
-        return None
-    return [_PickledRow(pickled, index) for index in range(len(env_fns))]

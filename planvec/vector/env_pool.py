@@ -194,7 +194,18 @@ class EnvPool(StatesFace):
             lambda: sum(is_busy[chunk.rows].sum() for chunk in sent if chunk.is_done) >= wanted, timeout
         )
         ready = [chunk for chunk in sent if chunk.is_done]
-        self._raise_errors([chunk for chunk in ready if chunk.has_errors])
+        failed = [chunk for chunk in ready if chunk.errors()]
+        if failed:
+            try:
+                RowsCall(failed).raise_errors()
+            finally:  # they are raised once, and the other environments of the chunks stay ready
+                for chunk in failed:
+                    reply = chunk.reply
+                    self._is_busy[chunk.rows if reply is None else chunk.rows[list(reply.errors)]] = False
+                    if reply is None or len(reply.errors) == len(chunk.rows):
+                        sent.remove(chunk)
+                    else:
+                        reply.errors = {}
         self._sent = [chunk for chunk in sent if chunk not in ready]
         rows = np.concatenate([chunk.rows for chunk in ready])
         is_kept = is_busy[rows]
@@ -202,17 +213,6 @@ class EnvPool(StatesFace):
         result = RowsCall(ready, order=order).result(InfoForm.VECTOR)
         is_busy[rows] = False
         return PoolStep(*self._finished(result), rows[is_kept])
-
-    def _raise_errors(self, failed: list[Chunk]) -> None:
-        """Raise what the environments of chunks have raised, once. The other environments stay ready."""
-        try:
-            RowsCall(failed).raise_errors()
-        finally:
-            for chunk in failed:
-                lost = chunk.take_failed_rows()
-                self._is_busy[lost] = False
-                if len(lost) == len(chunk.rows):
-                    self._sent.remove(chunk)
 
     # -- environments -------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ The modes and their infos are those of Gymnasium (https://farama.org/Vector-Auto
 from __future__ import annotations
 
 import inspect
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -19,10 +18,9 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
-from planvec.codecs import Outcome, Proof, ResidentCodec, ResidentCodecs, ResidentState, Rows, Step, from_file
+from planvec.codecs import Outcome, Proof, ResidentCodec, ResidentCodecs, ResidentState, Rows, Step
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.rows import (
-    Column,
     StateFormat,
     check_states,
     decode_columns,
@@ -89,7 +87,8 @@ class EnvRow(ABC):
         # the end of an episode in the last step; None if it did not end, or if the mode has no such
         self.ending: Ending | None = None
         self._no_reward: Any = 0.0  # of the shape of others
-        self._step: Step = self._first_step
+        self._step: Step = self._checked_step
+        self._is_stepped = False
         self._reset: Callable[..., tuple[Any, dict[str, Any]]] = env.reset
         self._takes_options = _takes_options(env.reset, passes_options)
 
@@ -104,14 +103,11 @@ class EnvRow(ABC):
 
         self._reset = reset
 
-    def _first_step(self, action: Any) -> Outcome:
+    def _checked_step(self, action: Any) -> Outcome:
         outcome: Outcome = self.env.step(action)
-        self._step = self._second_step
-        return outcome
-
-    def _second_step(self, action: Any) -> Outcome:
-        outcome: Outcome = self.env.step(action)
-        self._step = short_step(self.env)  # the wrappers have done their checks
+        if self._is_stepped:
+            self._step = short_step(self.env)  # the wrappers have done their checks
+        self._is_stepped = True
         return outcome
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
@@ -250,10 +246,10 @@ class ResidentStates:
     ) -> None:
         codecs = ResidentCodecs()
         self._rows = rows
-        self._codecs: list[ResidentCodec] = [
+        self.codecs: list[ResidentCodec] = [
             codecs.make(row.env, proof) for row, proof in zip(rows, proofs, strict=True)
         ]
-        for row, resident in zip(rows, self._codecs, strict=True):
+        for row, resident in zip(rows, self.codecs, strict=True):
             if resident.layers.watches_own_resets:
                 base, codec = row.env.unwrapped, resident.layers.base_codec
                 row.watch_resets(partial(codec.before_own_reset, base), partial(codec.after_own_reset, base))
@@ -264,46 +260,32 @@ class ResidentStates:
         # was seeded by chance, so that this cannot be repeated.
         self.needs_snapshot = False
 
-    @property
-    def proofs(self) -> list[Proof | str | None]:
-        """What the proof of the kind of each row has shown; None where planvec knows it."""
-        return [codec.proof for codec in self._codecs]
-
-    @property
-    def caches(self) -> set[str]:
-        """The variables that steps may change; see `Copied`."""
-        return {path for codec in self._codecs for path in codec.layers.caches}
-
     def begin(self, indices: Sequence[int]) -> None:
         """Note that rows were reset: from now on they have states."""
         for index in indices:
             if not self._has_episode[index]:
-                self._codecs[index].bind(self._rows[index].observation)
+                self.codecs[index].bind(self._rows[index].observation)
                 self._has_episode[index] = self.needs_snapshot = True
-
-    def settings(self, indices: Sequence[int]) -> list[bytes]:
-        """Return a digest of what no state contains, of each row."""
-        return [self._codecs[index].settings for index in indices]
 
     # -- states -------------------------------------------------------------------------------------
 
     def get(self, indices: Sequence[int]) -> tuple[NDArray[Any], StateFormat]:
         """Return the states of rows, `[B]`, and their format."""
         self.check_episodes(indices, "get_states")
-        return self._dump(indices, [self._save(index) for index in indices])
+        return self._dump(indices, self._save(indices))
 
     def check_episodes(self, indices: Sequence[int], name: str) -> None:
         """Check that rows have states, for the method with a name."""
         if not all(self._has_episode[index] for index in indices):
             raise InvalidBatchError(f"{name}: expected environments that were reset; call reset() first")
 
-    def _save(self, index: int) -> ResidentState:
-        return self._codecs[index].save(self._rows[index].observation)
+    def _save(self, indices: Sequence[int]) -> list[ResidentState]:
+        return [self.codecs[index].save(self._rows[index].observation) for index in indices]
 
     def _dump(
         self, indices: Sequence[int], saved: Sequence[ResidentState]
     ) -> tuple[NDArray[Any], StateFormat]:
-        codec = self._codecs[indices[0]].made()
+        codec = self.codecs[indices[0]].made()
         if len({self._form_of(index) for index in indices}) > 1:
             raise UnsupportedEnvError(
                 "get_states: expected environments whose states have the same form, got several; ask for "
@@ -324,10 +306,10 @@ class ResidentStates:
         """Put rows into states, and return their observations. Their generators stay what they are."""
         observations, loaded = [], []
         for index, state in zip(indices, states, strict=True):  # all are checked before one is set
-            codec = self._codecs[index].made()
+            codec = self.codecs[index].made()
             loaded.append(codec.load(check_states(codec.format, state)))
         for index, (values, elapsed, terminated, truncated) in zip(indices, loaded, strict=True):
-            codec = self._codecs[index].made()
+            codec = self.codecs[index].made()
             codec.set(values[0])
             codec.set_elapsed(elapsed[0])
             row = self._rows[index]
@@ -344,15 +326,15 @@ class ResidentStates:
         """Return everything that all rows need in a replacement of the worker."""
         self.needs_snapshot = False
         indices = [index for index, has_episode in enumerate(self._has_episode) if has_episode]
-        saved = {index: self._save(index) for index in indices}
+        saved = dict(zip(indices, self._save(indices), strict=True))
         groups: dict[int, list[int]] = {}
         for index in indices:
             groups.setdefault(self._form_of(index), []).append(index)
         return [
             SavedRows(
                 members,
-                self._codecs[members[0]].made().format.origin,
-                [self._codecs[index].made().fingerprint for index in members],
+                self.codecs[members[0]].made().format.origin,
+                [self.codecs[index].made().fingerprint for index in members],
                 self._dump(members, [saved[index] for index in members])[0],
                 [(saved[index]._replace(value=None), self._rows[index].needs_reset) for index in members],
             )
@@ -363,7 +345,7 @@ class ResidentStates:
         """Return the number of the format of the states of a row. Comparing formats takes long."""
         number = self._form_numbers.get(index)
         if number is None:
-            state_format = self._codecs[index].made().format
+            state_format = self.codecs[index].made().format
             if state_format not in self._forms:
                 self._forms.append(state_format)
             number = self._form_numbers[index] = self._forms.index(state_format)
@@ -374,7 +356,7 @@ class ResidentStates:
         rows, observations = [], []
         for part in parts:  # all are checked before one is set
             for index, fingerprint in zip(part.rows, part.fingerprints, strict=True):
-                codec = self._codecs[index].made()
+                codec = self.codecs[index].made()
                 if (codec.format.origin, codec.fingerprint) != (part.origin, fingerprint):
                     raise InvalidBatchError(
                         f"environment {index}: expected a state of {codec.format.origin} with the same "
@@ -383,40 +365,10 @@ class ResidentStates:
         for part in parts:
             observations += self.set(part.rows, part.states)
             for index, (state, needs_reset) in zip(part.rows, part.beside, strict=True):
-                self._codecs[index].set_generators(state)
+                self.codecs[index].set_generators(state)
                 self._rows[index].needs_reset = needs_reset
             rows += part.rows
         return rows, observations
-
-    def restore_from_file(self, parts: Sequence[SavedRows]) -> tuple[list[int], list[Any]]:
-        """Do the same with parts from a file, which may have been made by others."""
-        packages = {package for resident in self._codecs for package in resident.packages}
-        with from_file(packages):
-            return self.restore(parts)
-
-
-class SnapshotClock:
-    """Decides when to take a snapshot, so that all of them take 1 % of the time."""
-
-    # Workers wait for each other, so the times of their snapshots add up.
-
-    def __init__(self, num_workers: int) -> None:
-        self._fraction = 0.01 / num_workers
-        self._cost = 0.0
-        self._seconds = 0.0
-
-    def take(self, make: Callable[[], bytes], seconds: float, is_forced: bool) -> bytes | None:
-        """Return a snapshot if it is time for one."""
-        self._seconds += seconds
-        if not is_forced and self._seconds * self._fraction < self._cost:
-            return None
-        started = time.perf_counter()
-        snapshot = make()
-        # The latest measurement counts half, since the first snapshot takes longer.
-        latest = time.perf_counter() - started
-        self._cost = (self._cost + latest) / 2 if self._cost else latest
-        self._seconds = 0.0
-        return snapshot
 
 
 # -- Converts the infos of rows between the forms of the interfaces.
@@ -471,35 +423,22 @@ def join_infos(parts: Sequence[tuple[Any, int]], form: InfoForm, order: NDArray[
     """Join what `pack_infos` returned for the parts of a batch, and their numbers of rows."""
     # Returns for VECTOR: the infos in Gymnasium's form; for ROWS: row -> `RowInfo`, without rows that have
     # none. `order`: rows of the joined parts to return, in this order; None: all.
-    if all(part is None for part, _ in parts):
-        return {}
     if form is InfoForm.ROWS:
-        return _join_rows(parts, order)
-    decoded = [
-        (decode_columns(part) if isinstance(part, bytes) else part or {}, size) for part, size in parts
-    ]
-    columns = merge_columns(decoded)
+        rows: dict[int, RowInfo] = {}
+        start = 0
+        for part, size in parts:
+            rows |= {start + row: info for row, info in (part or {}).items()}
+            start += size
+        if order is None:
+            return rows
+        return {position: rows[row] for position, row in enumerate(order.tolist()) if row in rows}
+    columns = merge_columns(
+        [(decode_columns(part) if isinstance(part, bytes) else part or {}, size) for part, size in parts]
+    )
     infos = vector_infos(columns)
-    if "final_obs" in columns:
-        infos["final_obs"] = _objects(columns["final_obs"])
+    if "final_obs" in columns:  # an array of objects, also of observations of one shape
+        values = row_values(columns["final_obs"], len(columns["final_obs"].present))
+        infos["final_obs"] = np.empty(len(values), object)
+        for row, value in enumerate(values):
+            infos["final_obs"][row] = value
     return infos if order is None else map_leaves(lambda leaf: leaf[order], infos)
-
-
-def _join_rows(parts: Sequence[tuple[Any, int]], order: NDArray[np.intp] | None) -> dict[int, RowInfo]:
-    rows: dict[int, RowInfo] = {}
-    start = 0
-    for part, size in parts:
-        rows |= {start + row: info for row, info in (part or {}).items()}
-        start += size
-    if order is None:
-        return rows
-    return {position: rows[row] for position, row in enumerate(order.tolist()) if row in rows}
-
-
-def _objects(column: Column) -> NDArray[Any]:
-    """Return the values of a column as an array of objects, which Gymnasium's `final_obs` is."""
-    num_rows = len(column.present)
-    objects = np.empty(num_rows, object)
-    for row, value in enumerate(row_values(column, num_rows)):
-        objects[row] = value
-    return objects

@@ -244,15 +244,14 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         self._check_open()
         seeds = checks.check_seeds(seed, range(self.num_envs))
         self._check_pending("reset_async")
-        mask = None
+        rows = None
         if options is not None and "reset_mask" in options:
             mask = checks.check_reset_mask(options["reset_mask"], self.num_envs)
             options = {key: value for key, value in options.items() if key != "reset_mask"}
-        rows = None if mask is None else np.flatnonzero(mask)
-        picked = seeds if rows is None else [seeds[row] for row in rows]
-        arguments = picked, [options] * len(picked)
-        call = self._engine.begin("reset", arguments, rows=rows)
-        if mask is not None and not mask.all():  # the other environments keep their observations
+            rows = np.flatnonzero(mask)
+            seeds = [seeds[row] for row in rows]
+        call = self._engine.begin("reset", (seeds, [options] * len(seeds)), rows=rows)
+        if len(seeds) < self.num_envs:  # the other environments keep their observations
             observed = self._engine.begin("observe", rows=np.flatnonzero(~mask))
             chunks = [*call.chunks, *observed.chunks]
             call = RowsCall(chunks, order=np.argsort(np.concatenate([chunk.rows for chunk in chunks])))
@@ -380,13 +379,10 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
             raise NoAsyncCallError(f"Calling `{kind}_wait` without any prior call to `{kind}_async`.", kind)
         call, self._pending = self._pending[1], None
         try:
-            self._engine.wait(call.is_done, timeout)
+            self._engine.finish(call, timeout)
         except WorkerTimeoutError as error:
             text = f"The call to `{kind}_wait` has timed out after {timeout} second(s)."
             raise multiprocessing.TimeoutError(text) from error
-        finally:
-            if not call.is_done():
-                call.abandon()
         log_and_raise(call)
         return call
 

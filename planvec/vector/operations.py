@@ -8,23 +8,92 @@ Letters: N environments, B rows of an operation.
 from __future__ import annotations
 
 import contextlib
-import copy
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.backends import ServedRequest, load_pickled
 from planvec.errors import EnvError, RemoteTraceback
-from planvec.rows import copy_tree
+from planvec.rows import empty_rows, take_rows
 from planvec.stepping import text_of
-from planvec.vector.arrays import RowArrays, Rows, part_of
 from planvec.vector.env_row import InfoForm, join_infos
+
+# -- Holds the results of rows as arrays, in the shared memory of a worker or in this process ----------------
+
+Rows = slice | NDArray[np.intp]  # selects rows of arrays
+
+_ALL = slice(None)
+_NONE, _FALSE = np.zeros(0), np.zeros(0, bool)
+
+
+def part_of(values: Any, rows: Rows) -> Any:
+    """Return rows of a list, or of a tree of arrays."""
+    if not isinstance(values, list):
+        return take_rows(values, rows)
+    return values[rows] if isinstance(rows, slice) else [values[row] for row in rows]
+
+
+@dataclass(slots=True)
+class RowArrays:
+    """Holds one element per environment."""
+
+    # A tree of arrays `[N, ...]`, or a list if the size of observations varies; None as long as the arrays
+    # are not made (`unmade`)
+    observations: Any
+    rewards: NDArray[np.float64]  # `[N]` float64
+    terminated: NDArray[np.bool_]  # `[N]` bool
+    truncated: NDArray[np.bool_]  # `[N]` bool
+
+    @classmethod
+    def unmade(cls) -> RowArrays:
+        """Return a holder for arrays that `make` makes, or that are made from lists, which is faster."""
+        return cls(None, _NONE, _FALSE, _FALSE)
+
+    def make(
+        self, observation_space: Space[Any], num_rows: int, allocate: Callable[..., Any] = np.empty
+    ) -> None:
+        """Make the arrays, each by `allocate(shape, dtype=...)`, if that was not done."""
+        if self.observations is None:
+            self.observations = empty_rows(observation_space, num_rows, allocate)
+            self.rewards = allocate(num_rows, dtype=np.float64)
+            self.terminated = allocate(num_rows, dtype=np.bool_)
+            self.truncated = allocate(num_rows, dtype=np.bool_)
+
+    @classmethod
+    def joined(cls, parts: Sequence[RowArrays]) -> RowArrays:
+        """Return the results of several parts, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            _concatenated([part.observations for part in parts]),
+            np.concatenate([part.rewards for part in parts]),
+            np.concatenate([part.terminated for part in parts]),
+            np.concatenate([part.truncated for part in parts]),
+        )
+
+    def results(self, rows: Rows) -> RowArrays:
+        """Return the results of some rows, as views for a slice."""
+        observations = part_of(self.observations, rows)
+        return RowArrays(observations, self.rewards[rows], self.terminated[rows], self.truncated[rows])
+
+
+def _concatenated(trees: Sequence[Any]) -> Any:
+    first = trees[0]
+    if isinstance(first, dict):
+        return {key: _concatenated([tree[key] for tree in trees]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(_concatenated(parts) for parts in zip(*trees, strict=True))
+    if isinstance(first, list):
+        return [row for tree in trees for row in tree]
+    return np.concatenate(trees)
+
 
 # -- Sends exceptions of environments to the parent, where they are raised as what they were -----------------
 
@@ -48,23 +117,17 @@ class RowFailure:
         """Return the exception to raise, with the remote traceback as its cause."""
         # Its constructor is not called: it may take other arguments than the exception has kept. An exception
         # that cannot be pickled, or that would end this process (`SystemExit`), becomes an `EnvError`.
-        error = self._rebuild()
-        if error is None:
-            error = EnvError(f"{self.type_name}: {self.detail}")
-        error.__cause__ = RemoteTraceback(self.text)
-        return error
-
-    def _rebuild(self) -> Exception | None:
-        if self.pickled is None:
-            return None
-        try:
-            error_class, arguments, attributes = load_pickled(self.pickled)
-            error = error_class.__new__(error_class, *arguments)
-            error.args = arguments
-            error.__dict__.update(attributes)
-        except Exception:  # its class may do anything
-            return None
-        return error if isinstance(error, Exception) else None
+        error: object = None
+        if self.pickled is not None:
+            with contextlib.suppress(Exception):  # its class may do anything
+                error_class, arguments, attributes = load_pickled(self.pickled)
+                rebuilt = error_class.__new__(error_class, *arguments)
+                rebuilt.args = arguments
+                rebuilt.__dict__.update(attributes)
+                error = rebuilt
+        raised = error if isinstance(error, Exception) else EnvError(f"{self.type_name}: {self.detail}")
+        raised.__cause__ = RemoteTraceback(self.text)
+        return raised
 
 
 def _pickle(error: BaseException) -> bytes | None:
@@ -82,8 +145,6 @@ def _pickle(error: BaseException) -> bytes | None:
 
 
 # -- Defines operations --------------------------------------------------------------------------------------
-
-_ALL = slice(None)
 
 # names of the operations whose results are observations, rewards and flags
 WITH_ARRAYS = frozenset(("step", "reset", "observe", "set_states", "load"))
@@ -112,14 +173,6 @@ class Operation:
     def selection(self) -> Rows:
         """The rows as an index into arrays of all rows."""
         return _ALL if self.rows is None else self.rows
-
-    def own_arguments(self) -> None:
-        """Replace the arguments by copies, which the caller cannot change."""
-        if self.name == "step" and self.per_row:
-            self.per_row = (copy_tree(self.per_row[0]),)
-        else:
-            with contextlib.suppress(Exception):  # classes of the user may refuse; sending them may work
-                self.per_row, self.common = copy.deepcopy((self.per_row, self.common))
 
 
 @dataclass(slots=True)
@@ -151,10 +204,7 @@ class Reply:
         return not (self.infos is not None or self.replaces_arrays or self.errors)
 
 
-# -- Defines chunks, and what performs them ------------------------------------------------------------------
-
-# time of a part of the rows of a worker that are done one after another: many times what a message costs
-_PART_SECONDS = 2e-3
+# -- Defines chunks ------------------------------------------------------------------------------------------
 
 
 class Chunk(ServedRequest):
@@ -199,26 +249,14 @@ class Chunk(ServedRequest):
         """Whether there is a reply or an error."""
         return self.reply is not None or self.error is not None
 
-    @property
-    def has_errors(self) -> bool:
-        """Whether something failed."""
-        reply = self.reply
-        return self.error is not None or (reply is not None and bool(reply.errors))
-
     def errors(self) -> dict[int, Exception]:
         """Return what failed: row -> the error of its environment or its worker."""
         if self.error is not None:
             row = getattr(self.error, "row", None)
             return {int(self.rows[0]) if row is None else row: self.error}
-        failures = self.reply.errors if self.reply is not None else {}
-        return {int(self.rows[index]): failure.to_error() for index, failure in sorted(failures.items())}
-
-    def take_failed_rows(self) -> NDArray[np.intp]:
-        """Return the rows without a result, and forget their errors."""
-        if self.reply is None:
-            return self.rows
-        failed, self.reply.errors = sorted(self.reply.errors), {}
-        return self.rows[failed]
+        if self.reply is None or not self.reply.errors:
+            return {}
+        return {int(self.rows[index]): error.to_error() for index, error in sorted(self.reply.errors.items())}
 
     def finish(self, reply: Reply | None, error: Exception | None = None) -> None:
         """End the operation."""
@@ -231,30 +269,6 @@ class Chunk(ServedRequest):
         on_done, self.on_done = self.on_done, None  # it refers to the call: arrays would outlive it
         if on_done is not None:
             on_done()
-
-
-class RowGroup(Protocol):
-    """Performs operations on consecutive rows of a vector environment."""
-
-    first_row: int  # index of the first row
-    num_rows: int
-    # time that a step of one row takes in the worker, the latest measurement; 0 at first
-    seconds_per_step: float
-
-    def prepare(self, chunk: Chunk) -> None:
-        """Prepare an operation, so that `submit` raises no error."""
-        ...
-
-    def submit(self, chunk: Chunk) -> None:
-        """Begin an operation that is prepared. It may be done at once."""
-        ...
-
-
-def rows_per_part(group: RowGroup) -> int:
-    """Return how many rows of a group are done at once, so that none waits long for the others."""
-    if not group.seconds_per_step:
-        return group.num_rows
-    return max(1, min(group.num_rows, int(_PART_SECONDS / group.seconds_per_step)))
 
 
 # -- Defines the calls of the user ---------------------------------------------------------------------------
@@ -299,8 +313,7 @@ class RowsCall:
         """Return what failed: row -> the error of its environment or its worker."""
         errors: dict[int, Exception] = {}
         for chunk in self.chunks:
-            if chunk.has_errors:
-                errors |= chunk.errors()
+            errors |= chunk.errors()
         return errors
 
     def raise_errors(self) -> None:
@@ -314,37 +327,22 @@ class RowsCall:
     def values(self) -> list[Any]:
         """Return the values of all rows, in the order of the caller. Raises the errors of rows."""
         self.raise_errors()
-        values = [value for reply in self._replies() for value in reply.value]
+        values = [value for chunk in self.chunks if chunk.reply is not None for value in chunk.reply.value]
         return values if self.order is None else [values[position] for position in self.order]
 
     def result(self, form: InfoForm) -> RowsResult:
         """Return the results of the rows, in the order of the caller. Raises the errors of rows."""
+        out, order = self.out, self.order
+        if not self.chunks and out is not None:  # a step that was done at once, whose results lie in arrays
+            return RowsResult(out.observations, out.rewards, out.terminated, out.truncated, {})
         self.raise_errors()
-        order = self.order
-        replies = self._replies()
-        out = self.out
+        replies = [chunk.reply for chunk in self.chunks if chunk.reply is not None]
         if out is None or any(reply.replaces_arrays for reply in replies):
             out = RowArrays.joined([chunk.out for chunk in self.chunks if chunk.out is not None])
-        observations, rewards = out.observations, out.rewards
         infos: Any = {}
         if any(reply.infos is not None for reply in replies):
             sizes = [len(chunk.rows) for chunk in self.chunks]
             infos = join_infos(list(zip([r.infos for r in replies], sizes, strict=True)), form, order)
-        if order is None:
-            return RowsResult(observations, rewards, out.terminated, out.truncated, infos)
-        observations = part_of(observations, order)
-        return RowsResult(observations, rewards[order], out.terminated[order], out.truncated[order], infos)
-
-    def _replies(self) -> list[Reply]:
-        return [chunk.reply for chunk in self.chunks if chunk.reply is not None]
-
-
-class DoneCall(RowsCall):
-    """Holds a step of all rows that was done at once, whose results lie in arrays."""
-
-    def __init__(self, out: RowArrays) -> None:
-        self.chunks, self._out = (), out
-
-    def result(self, form: InfoForm) -> RowsResult:
-        out = self._out
-        return RowsResult(out.observations, out.rewards, out.terminated, out.truncated, {})
+        if order is not None:
+            out = out.results(order)
+        return RowsResult(out.observations, out.rewards, out.terminated, out.truncated, infos)

@@ -11,19 +11,28 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from planvec.codecs import EnvFunctions, Outcome, Proof, Sharing, Watch, find_shared, same_layers
+from planvec.codecs import (
+    EnvFunctions,
+    Outcome,
+    Proof,
+    Sharing,
+    Watch,
+    find_shared,
+    from_file,
+    same_layers,
+)
 from planvec.errors import EnvError, UnsupportedEnvError
 from planvec.rows import blank, list_rows, own_copy
 from planvec.stepping import ROW, ignores_interrupts, new_progress
-from planvec.vector.arrays import RowArrays, Rows, write_observations
 from planvec.vector.env_row import (
     ROW_CLASSES,
     Ending,
@@ -33,29 +42,35 @@ from planvec.vector.env_row import (
     SavedRows,
     pack_infos,
 )
-from planvec.vector.operations import OnCrash, Operation, Reply, RowFailure
-
-# -- Runs loops over rows in which an environment may raise, and writes their observations.
-#
-# Letters: N environments, B rows of an operation.
+from planvec.vector.operations import OnCrash, Operation, Reply, RowArrays, RowFailure, Rows
 
 T = TypeVar("T")
 
 _ALL = slice(None)
+_FLOAT64 = np.dtype(np.float64)
+_LARGE = 4096  # bytes of an observation above which observations are copied one by one
+_WRONG = (EnvError, KeyError, IndexError, TypeError, ValueError)  # what observations of another form raise
+_NO_OUTCOME: Outcome = (None, 0.0, False, False, {})
+_NO_START: tuple[Any, dict[str, Any]] = (None, {})
+
+# -- Writes what environments have returned ------------------------------------------------------------------
 
 
-def run_rows(function: Callable[[int], T], num_rows: int, progress: Any, reply: Reply, failed: T) -> list[T]:
-    """Call a function with each row, and return its results; `failed` for rows whose environment raises."""
-    results: list[T] = []
-    while len(results) < num_rows:
-        try:
-            for row in range(len(results), num_rows):
-                progress[ROW] = row
-                results.append(function(row))
-        except BaseException as error:
-            note_error(error, len(results), reply)
-            results.append(failed)
-    return results
+@dataclass(slots=True)
+class Work:
+    """Holds an operation that is being performed: its rows, its reply, and where its results go."""
+
+    operation: Operation
+    rows: Sequence[EnvRow]  # B
+    out: RowArrays
+    at: Rows  # the rows of `out` to write
+    reply: Reply
+
+    @property
+    def indices(self) -> Sequence[int]:
+        """The rows, counted from the first one of this process."""
+        rows = self.operation.rows
+        return range(len(self.rows)) if rows is None else rows.tolist()
 
 
 def note_error(error: BaseException, index: int, reply: Reply) -> None:
@@ -65,65 +80,100 @@ def note_error(error: BaseException, index: int, reply: Reply) -> None:
     reply.errors[index] = RowFailure.of(error)
 
 
-def put_observations(
-    space: gymnasium.Space[Any], observations: Sequence[Any], arrays: RowArrays, rows: Rows, reply: Reply
-) -> None:
-    """Write observations, but those of rows that failed. Wrong ones become errors of their rows."""
-    out, valid = arrays.observations, list[int]()
-    if reply.errors and not isinstance(out, list):
-        valid = [index for index in range(len(observations)) if index not in reply.errors]
-        rows = np.arange(len(arrays.rewards))[rows][valid]
-        observations = [observations[index] for index in valid]
-    wrong = write_observations(space, observations, out, rows)
-    for index, error in wrong.items():
-        reply.errors[valid[index] if valid else index] = RowFailure.of(error)
+def put_observations(space: gymnasium.Space[Any], observations: Sequence[Any], work: Work) -> None:
+    """Write observations into arrays, converted to the dtype of the space as Gymnasium does."""
+    # Those of rows that failed are left out. Wrong ones become errors of their rows.
+    out, errors, rows = work.out.observations, work.reply.errors, work.at
     if isinstance(out, list):
-        reply.observations = list(observations)
+        for row, observation in zip(np.arange(len(out))[rows].tolist(), observations, strict=True):
+            out[row] = observation
+        work.reply.observations = list(observations)
+        return
+    positions: Sequence[int] = range(len(observations))
+    if errors:
+        positions = [position for position in positions if position not in errors]
+        rows = np.arange(len(work.out.rewards))[rows][positions]
+        observations = [observations[position] for position in positions]
+    try:
+        _write(space, observations, out, rows)
+        return
+    except _WRONG:  # they are written one by one
+        targets = np.arange(len(work.out.rewards))[rows]
+    for index, (position, observation) in enumerate(zip(positions, observations, strict=True)):
+        try:
+            _write(space, [observation], out, targets[index : index + 1])
+        except EnvError as error:
+            errors[position] = RowFailure.of(error)
+        except _WRONG as error:
+            text = f"observation: expected an element of {space}, got {observation!r} ({error})"
+            errors[position] = RowFailure.of(EnvError(text))
 
 
-# -- Writes the outcomes of steps.
-#
-# Letters: N environments, B rows of an operation.
-
-_FLOAT64 = np.dtype(np.float64)
-
-
-class Outcomes(NamedTuple):
-    """Holds what the steps of rows returned."""
-
-    observations: Sequence[Any]  # the observations `[B]`; None where an environment raised
-    rewards: Sequence[Any]
-    terminated: Sequence[bool]  # whether the episode was terminated
-    truncated: Sequence[bool]  # whether the episode was truncated
-    infos: Sequence[dict[str, Any]]
+def _write(space: gymnasium.Space[Any], observations: Sequence[Any], out: Any, rows: Rows) -> None:
+    if isinstance(space, spaces.Dict):
+        for key, child in space.spaces.items():
+            _write(child, [observation[key] for observation in observations], out[key], rows)
+    elif isinstance(space, spaces.Tuple):
+        for index, child in enumerate(space.spaces):
+            _write(child, [observation[index] for observation in observations], out[index], rows)
+    elif len(observations):
+        _write_leaf(space, observations, out, rows)
 
 
-_NO_OUTCOME: Outcome = (None, 0.0, False, False, {})
+def _write_leaf(
+    space: gymnasium.Space[Any], observations: Sequence[Any], out: NDArray[Any], rows: Rows
+) -> None:
+    shape = out.shape[1:]
+    if out[0].nbytes <= _LARGE:
+        stacked = np.array(observations)
+        if stacked.shape == (len(observations), *shape):
+            out[rows] = stacked
+            return
+    for row, observation in zip(np.arange(len(out))[rows].tolist(), observations, strict=True):
+        array = np.asarray(observation)
+        if array.shape != shape:  # NumPy would broadcast a `(1,)` observation to `(3,)`
+            raise EnvError(
+                f"observation: expected shape {shape} as in {space}, got {array.shape}; return what "
+                "the space declares, or declare the space of what you return"
+            )
+        out[row] = array
 
 
 def put_outcomes(
     space: gymnasium.Space[Any],
-    outcomes: Outcomes,
-    arrays: RowArrays,
-    rows: Rows,
-    reply: Reply,
+    observations: Sequence[Any],  # `[B]`; None where an environment raised
+    given_rewards: Sequence[Any],
+    terminated: Sequence[bool],
+    truncated: Sequence[bool],
+    work: Work,
     keeps_dtype: bool,
 ) -> None:
-    """Write the outcomes of rows, but their infos."""
-    # `reply`: Receives the errors, observations of variable size, and rewards that are vectors or must keep a
-    # dtype other than float64.
+    """Write the outcomes of steps, but their infos."""
+    # The reply receives the errors, observations of variable size, and rewards that are vectors or must keep
+    # a dtype other than float64.
+    arrays, reply = work.out, work.reply
     if arrays.observations is None:
-        if not reply.errors and _put_new(space, outcomes, arrays, reply, keeps_dtype):
-            return
-        arrays.make(space, len(outcomes.rewards))
-    put_observations(space, outcomes.observations, arrays, rows, reply)
-    rewards = _rewards(outcomes.rewards, reply)
+        if type(space) is gymnasium.spaces.Box and not reply.errors:
+            try:
+                stacked, rewards = np.array(observations, space.dtype), np.array(given_rewards)
+                if stacked.shape[1:] == space.shape and rewards.ndim == 1:
+                    arrays.terminated, arrays.truncated = _flags(terminated), _flags(truncated)
+                    arrays.rewards = rewards if rewards.dtype is _FLOAT64 else rewards.astype(np.float64)
+                    arrays.observations = stacked
+                    if keeps_dtype and rewards is not arrays.rewards:
+                        reply.rewards = rewards
+                    return
+            except (TypeError, ValueError):  # some are of another shape: they are written one by one
+                arrays.observations = None
+        arrays.make(space, len(given_rewards))
+    put_observations(space, observations, work)
+    rewards = _rewards(given_rewards, reply)
     if rewards.ndim == 1:
-        arrays.rewards[rows] = rewards
+        arrays.rewards[work.at] = rewards
     if rewards.ndim != 1 or (keeps_dtype and rewards.dtype != np.float64):
         reply.rewards = rewards
-    arrays.terminated[rows] = _flags(outcomes.terminated)
-    arrays.truncated[rows] = _flags(outcomes.truncated)
+    arrays.terminated[work.at] = _flags(terminated)
+    arrays.truncated[work.at] = _flags(truncated)
 
 
 def _rewards(given: Sequence[Any], reply: Reply) -> NDArray[Any]:
@@ -143,38 +193,9 @@ def _rewards(given: Sequence[Any], reply: Reply) -> NDArray[Any]:
         return np.array(rewards)
 
 
-def _put_new(
-    space: gymnasium.Space[Any], outcomes: Outcomes, arrays: RowArrays, reply: Reply, keeps_dtype: bool
-) -> bool:
-    """Make arrays of the outcomes of all rows at once, if these are simple, and return whether they were."""
-    if type(space) is not gymnasium.spaces.Box:
-        return False
-    try:
-        observations, given = np.array(outcomes.observations, space.dtype), np.array(outcomes.rewards)
-        rewards = given if given.dtype is _FLOAT64 else given.astype(np.float64)
-        terminated, truncated = _flags(outcomes.terminated), _flags(outcomes.truncated)
-    except (TypeError, ValueError):
-        return False
-    if observations.shape[1:] != space.shape or rewards.ndim != 1:
-        return False
-    if keeps_dtype and rewards is not given:
-        reply.rewards = given
-    arrays.observations, arrays.rewards = observations, rewards
-    arrays.terminated, arrays.truncated = terminated, truncated
-    return True
-
-
 def _flags(flags: Sequence[bool]) -> NDArray[np.bool_]:
     """Return flags as an array. Most often, all are False. An array of one element is a flag."""
     return np.array([bool(flag) for flag in flags], bool) if any(flags) else np.zeros(len(flags), bool)
-
-
-def take_endings(rows: Sequence[EnvRow]) -> dict[int, Ending]:
-    """Return the ends of episodes that were followed by a reset within the step, and forget them."""
-    endings = {index: row.ending for index, row in enumerate(rows) if row.ending is not None}
-    for index in endings:
-        rows[index].ending = None
-    return endings
 
 
 # -- The environments of one worker --------------------------------------------------------------------------
@@ -200,10 +221,6 @@ class EngineOptions:
     # made; None otherwise
     proofs: Sequence[Proof | str | None] | None = None
     max_concurrency: int | None = None  # largest number of workers that work at the same time; None: all
-
-    def for_rows(self, start: int, stop: int) -> EngineOptions:
-        """Return the options of the worker of consecutive environments."""
-        return self if self.proofs is None else replace(self, proofs=self.proofs[start:stop])
 
 
 class ResidentEnvs:
@@ -257,9 +274,6 @@ class ResidentEnvs:
         self._action_space = self.rows[0].env.action_space
         self._options, self._as_bytes = options, as_bytes
         self.progress = new_progress()  # the row at work; see `planvec.stepping.row_loop`
-        # where the results of the operation at work go, and which rows of these arrays they are
-        self._out = RowArrays.unmade()
-        self._at: Rows = _ALL
 
     def _find_sharing(
         self, env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]], used: str, saves_states: bool
@@ -278,9 +292,12 @@ class ResidentEnvs:
             return Sharing(self.inexact, is_seen=True)
         if used:
             return Sharing(used)
-        unproven = [row for row, proof in enumerate(self.states.proofs) if proof is not None]
+        unproven = [row for row, codec in enumerate(self.states.codecs) if codec.proof is not None]
+        caches = {
+            path for codec in self.states.codecs for path in codec.layers.caches
+        }  # steps may change them
         sharing, self.watch = find_shared(
-            [envs[row] for row in unproven], [env_fns[row] for row in unproven], self.states.caches
+            [envs[row] for row in unproven], [env_fns[row] for row in unproven], caches
         )
         return sharing
 
@@ -289,7 +306,7 @@ class ResidentEnvs:
         """What proofs have shown of each row, for a process of its own."""
         if self.states is None or self.sharing.is_seen:
             return [None] * len(self.rows)
-        return self.states.proofs
+        return [codec.proof for codec in self.states.codecs]
 
     def _prepare_states(
         self, proofs: Sequence[Callable[[], gymnasium.Env[Any, Any]] | Proof | str | None]
@@ -305,16 +322,13 @@ class ResidentEnvs:
             inexact += " (codec= and info_keys= are arguments of planvec.make)"
         self.states, self.inexact = None, inexact
 
-    def perform(self, operation: Operation, out: RowArrays | None, at: Rows = _ALL) -> Reply:
-        """Perform an operation. Its results are in the reply, and in `out`."""
-        # `out`: None if the operation has no results that are arrays. `at`: the rows of `out` to write.
+    def perform(self, operation: Operation, out: RowArrays, at: Rows = _ALL) -> Reply:
+        """Perform an operation. Its results are in the reply, and in `out`, whose rows `at` are written."""
         started = time.perf_counter()
+        rows = self.rows if operation.rows is None else [self.rows[row] for row in operation.rows]
         reply = Reply()
-        if out is not None:
-            self._out, self._at = out, at
-        selected = self.rows if operation.rows is None else [self.rows[row] for row in operation.rows]
-        perform = getattr(self, operation.name)
-        perform(operation, selected, reply, *(operation.per_row or ()), *operation.common)
+        work = Work(operation, rows, out, at, reply)
+        getattr(self, operation.name)(work, *(operation.per_row or ()), *operation.common)
         self.progress[ROW] = -1
         reply.seconds = time.perf_counter() - started
         return reply
@@ -332,162 +346,143 @@ class ResidentEnvs:
 
     # -- one method per operation, called with its arguments ----------------------------------------
 
-    def step(self, operation: Operation, selected: list[EnvRow], reply: Reply, actions: Any) -> None:
+    def step(self, work: Work, actions: Any) -> None:
         """Step rows, given actions: a tree of arrays `[B, ...]`, or a list of B actions."""
-        listed = list_rows(self._action_space, actions)
+        rows, progress, listed = work.rows, self.progress, list_rows(self._action_space, actions)
+        outcomes: list[Outcome] = []
+        while True:  # as in `_run`, whose function would take 5 % of a step of two CartPoles
+            try:
+                for index in range(len(outcomes), len(rows)):
+                    progress[ROW] = index
+                    row = rows[index]
+                    outcomes.append(row.step_lost() if row.is_lost else row.step(listed[index]))
+                break
+            except BaseException as error:
+                note_error(error, len(outcomes), work.reply)
+                outcomes.append(_NO_OUTCOME)
+        observations, rewards, terminated, truncated, infos = zip(*outcomes, strict=True)
+        keeps_dtype = self._options.keeps_rewards
+        put_outcomes(self.observation_space, observations, rewards, terminated, truncated, work, keeps_dtype)
+        endings: dict[int, Ending] = {}
+        if self._options.mode is AutoresetMode.SAME_STEP:
+            for index, row in enumerate(rows):
+                if row.ending is not None:
+                    endings[index], row.ending = row.ending, None
+        work.reply.infos = pack_infos(infos, endings, self._options.info_form, self._as_bytes)
 
-        def step(index: int) -> Outcome:
-            row = selected[index]
-            return row.step_lost() if row.is_lost else row.step(listed[index])
-
-        steps = run_rows(step, len(selected), self.progress, reply, _NO_OUTCOME)
-        outcomes = Outcomes(*zip(*steps, strict=True))
-        put_outcomes(
-            self.observation_space, outcomes, self._out, self._at, reply, self._options.keeps_rewards
-        )
-        endings = take_endings(selected) if self._options.mode is AutoresetMode.SAME_STEP else {}
-        reply.infos = pack_infos(outcomes.infos, endings, self._options.info_form, self._as_bytes)
+    def _run(self, work: Work, function: Callable[[int], T], failed: T) -> list[T]:
+        """Call a function with each row, and return its results; `failed` where the environment raises."""
+        results: list[T] = []
+        while len(results) < len(work.rows):
+            try:
+                for index in range(len(results), len(work.rows)):
+                    self.progress[ROW] = index
+                    results.append(function(index))
+            except BaseException as error:
+                note_error(error, len(results), work.reply)
+                results.append(failed)
+        return results
 
     def reset(
-        self,
-        operation: Operation,
-        selected: list[EnvRow],
-        reply: Reply,
-        seeds: Sequence[int | None],  # None resets without one
-        all_options: Sequence[Mapping[str, Any] | None],
+        self, work: Work, seeds: Sequence[int | None], all_options: Sequence[Mapping[str, Any] | None]
     ) -> None:
-        """Reset rows."""
-
-        def reset(index: int) -> tuple[Any, dict[str, Any]]:
-            return selected[index].reset(seeds[index], own_copy(all_options[index]))
-
-        no_start: tuple[Any, dict[str, Any]] = (None, {})
-        begun = run_rows(reset, len(selected), self.progress, reply, no_start)
-        observations, infos = [observation for observation, _ in begun], [info for _, info in begun]
-        put_observations(self.observation_space, observations, self._out, self._at, reply)
-        reply.infos = pack_infos(infos, {}, self._options.info_form, self._as_bytes)
+        """Reset rows, with seeds and options, or None, which is without."""
+        begun = self._run(
+            work, lambda index: work.rows[index].reset(seeds[index], own_copy(all_options[index])), _NO_START
+        )
+        observations, infos = zip(*begun, strict=True)
+        put_observations(self.observation_space, observations, work)
+        work.reply.infos = pack_infos(infos, {}, self._options.info_form, self._as_bytes)
         if self.states is not None:
-            positions = enumerate(self._indices(operation))
+            positions = enumerate(work.indices)
             try:
-                self.states.begin([row for position, row in positions if position not in reply.errors])
+                self.states.begin([row for position, row in positions if position not in work.reply.errors])
             except UnsupportedEnvError as error:
                 self.give_up_states(str(error))
-                reply.inexact = self.inexact
+                work.reply.inexact = self.inexact
 
-    def call(
-        self,
-        operation: Operation,
-        selected: list[EnvRow],
-        reply: Reply,
-        name: str,
-        arguments: tuple[Any, ...],
-        keywords: dict[str, Any],
-    ) -> None:
+    def call(self, work: Work, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Call a method of environments, or read an attribute if it cannot be called."""
-        may_change = self.states is not None and name != "render"
-        before = self._exact_states().settings(self._indices(operation)) if may_change else []
+        states = None if name == "render" else self.states
+
+        def settings() -> list[bytes]:
+            return [] if states is None else [states.codecs[index].settings for index in work.indices]
+
+        before = settings()
 
         def call(env: Any) -> Any:
             value = _attribute(env, name)
             return value(*arguments, **keywords) if callable(value) else value
 
-        self._ask(call, selected, reply)
-        if may_change:
-            reply.changes_settings = before != self._exact_states().settings(self._indices(operation))
+        self.apply(work, call)
+        work.reply.changes_settings = before != settings()
 
-    def get_attribute(self, operation: Operation, selected: list[EnvRow], reply: Reply, name: str) -> None:
+    def get_attribute(self, work: Work, name: str) -> None:
         """Read an attribute, looked up through the wrappers. It may be a function."""
-        self._ask(lambda env: _attribute(env, name), selected, reply)
+        self.apply(work, lambda env: _attribute(env, name))
 
-    def apply(
-        self, operation: Operation, selected: list[EnvRow], reply: Reply, function: Callable[[Any], Any]
-    ) -> None:
+    def apply(self, work: Work, function: Callable[[Any], Any]) -> None:
         """Call a function with each environment, which it must not change."""
-        self._ask(function, selected, reply)
+        work.reply.value = self._run(work, lambda index: function(work.rows[index].env), None)
 
-    def _ask(self, function: Callable[[Any], Any], selected: list[EnvRow], reply: Reply) -> None:
-        """Put what a function returns for each environment into a reply."""
-        reply.value = run_rows(
-            lambda row: function(selected[row].env), len(selected), self.progress, reply, None
-        )
-
-    def set_attribute(
-        self,
-        operation: Operation,
-        selected: list[EnvRow],
-        reply: Reply,
-        values: Sequence[Any],
-        name: str,
-        on_outermost: bool,  # whether to set it on the outermost wrapper, instead of where it is found
-    ) -> None:
-        """Set an attribute."""
+    def set_attribute(self, work: Work, values: Sequence[Any], name: str, on_outermost: bool) -> None:
+        """Set an attribute, on the outermost wrapper or where it is found."""
 
         def set_attribute(index: int) -> None:
-            env = selected[index].env
+            env = work.rows[index].env
             if on_outermost or not hasattr(env, "set_wrapper_attr"):
                 setattr(env, name, values[index])
             else:
                 env.set_wrapper_attr(name, values[index])
 
-        run_rows(set_attribute, len(selected), self.progress, reply, None)
+        self._run(work, set_attribute, None)
 
-    def observe(self, operation: Operation, selected: list[EnvRow], reply: Reply) -> None:
+    def observe(self, work: Work) -> None:
         """Show the latest observations of rows."""
         empty = blank(self.observation_space)  # of rows that were not reset yet, as Gymnasium shows them
-        observations = [empty if row.observation is None else row.observation for row in selected]
-        self._show(selected, observations, self._at, reply)
+        self._show(work, [empty if row.observation is None else row.observation for row in work.rows])
 
-    def get_states(self, operation: Operation, selected: list[EnvRow], reply: Reply) -> None:
+    def get_states(self, work: Work) -> None:
         """Return the states of rows: `(states [B], StateFormat)`."""
-        reply.value = self._exact_states().get(self._indices(operation))
+        work.reply.value = self._exact_states().get(work.indices)
 
-    def set_states(
-        self, operation: Operation, selected: list[EnvRow], reply: Reply, states: NDArray[Any]
-    ) -> None:
+    def set_states(self, work: Work, states: NDArray[Any]) -> None:
         """Put rows into states `[B]`."""
-        observations = self._exact_states().set(self._indices(operation), states)
-        self._show(selected, observations, self._at, reply)
+        self._show(work, self._exact_states().set(work.indices, states))
 
-    def save(self, operation: Operation, selected: list[EnvRow], reply: Reply) -> None:
+    def save(self, work: Work) -> None:
         """Return a list of `SavedRows`, which holds all rows."""
         states = self._exact_states()
-        states.check_episodes(self._indices(operation), "save")
-        reply.value = states.save()
+        states.check_episodes(work.indices, "save")
+        work.reply.value = states.save()
 
-    def load(
-        self, operation: Operation, selected: list[EnvRow], reply: Reply, parts: Sequence[SavedRows]
-    ) -> None:
+    def load(self, work: Work, parts: Sequence[SavedRows]) -> None:
         """Put all rows into what `save` returned and a file has kept, which somebody else may have made."""
-        self._show_restored(self._exact_states().restore_from_file(parts), reply)
+        codecs = self._exact_states().codecs
+        with from_file({package for codec in codecs for package in codec.packages}):
+            self._restore(work, parts)
 
-    def restore(self, operation: Operation, selected: list[EnvRow], reply: Reply, snapshot: bytes) -> None:
+    def restore(self, work: Work, snapshot: bytes) -> None:
         """Put all rows into `Reply.snapshot`, in a replacement of their worker."""
-        self._show_restored(self._exact_states().restore(pickle.loads(snapshot)), reply)
+        self._restore(work, pickle.loads(snapshot))
 
-    def _show_restored(self, restored: tuple[list[int], list[Any]], reply: Reply) -> None:
-        indices, observations = restored
-        self._show([self.rows[row] for row in indices], observations, np.array(indices, np.intp), reply)
+    def _restore(self, work: Work, parts: Sequence[SavedRows]) -> None:
+        indices, observations = self._exact_states().restore(parts)
+        work.rows, work.at = [self.rows[row] for row in indices], np.array(indices, np.intp)
+        self._show(work, observations)
 
-    def _show(self, selected: Sequence[EnvRow], observations: list[Any], at: Rows, reply: Reply) -> None:
+    def _show(self, work: Work, observations: list[Any]) -> None:
         """Write the observations of rows that were put into other states, which have just begun."""
-        out = self._out
-        put_observations(self.observation_space, observations, out, at, reply)
-        out.rewards[at] = 0.0
-        out.terminated[at] = [bool(row.terminated) for row in selected]
-        out.truncated[at] = [bool(row.truncated) for row in selected]
+        put_observations(self.observation_space, observations, work)
+        work.out.rewards[work.at] = 0.0
+        work.out.terminated[work.at] = [bool(row.terminated) for row in work.rows]
+        work.out.truncated[work.at] = [bool(row.truncated) for row in work.rows]
 
-    def lose(
-        self, operation: Operation, selected: list[EnvRow], reply: Reply, last_observations: Any
-    ) -> None:
+    def lose(self, work: Work, last_observations: Any) -> None:
         """Mark rows whose episodes were lost with their worker. Their next step is a truncation."""
         observations = list_rows(self.observation_space, last_observations)
-        for row, observation in zip(selected, observations, strict=True):
+        for row, observation in zip(work.rows, observations, strict=True):
             row.observation, row.is_lost = observation, True
-
-    # -- helpers ------------------------------------------------------------------------------------
-
-    def _indices(self, operation: Operation) -> Sequence[int]:
-        return range(len(self.rows)) if operation.rows is None else operation.rows.tolist()
 
     def _exact_states(self) -> ResidentStates:
         if self.states is None:
@@ -499,3 +494,34 @@ def _attribute(env: Any, name: str) -> Any:
     """Return an attribute of an environment, looked up through its wrappers."""
     lookup = getattr(env, "get_wrapper_attr", None)
     return getattr(env, name) if lookup is None else lookup(name)
+
+
+# -- Functions of `SubprocVecEnv`, here because importing stable-baselines3 takes seconds --------------------
+
+
+def make_patched(env_fn: Callable[[], Any]) -> Any:
+    """Make an environment, wrapped as stable-baselines3 does if it has an older interface."""
+    env = env_fn()
+    if isinstance(env, gymnasium.Env):
+        return env
+    from stable_baselines3.common.vec_env.patch_gym import _patch_env
+
+    return _patch_env(env)
+
+
+def has_attribute(name: str, env: Any) -> bool:
+    """Return whether an environment or one of its wrappers has an attribute."""
+    try:
+        env.get_wrapper_attr(name)
+    except AttributeError:
+        return False
+    return True
+
+
+def is_wrapped(wrapper_class: type, env: Any) -> bool:
+    """Return whether an environment is wrapped by a class."""
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, wrapper_class):
+            return True
+        env = env.env
+    return False

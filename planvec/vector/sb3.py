@@ -23,8 +23,7 @@ from planvec.vector import checks
 from planvec.vector.engine import Engine
 from planvec.vector.env_row import InfoForm
 from planvec.vector.operations import RowsCall
-from planvec.vector.resident_envs import EngineOptions
-from planvec.vector.sb3_envs import has_attribute, is_wrapped, make_patched
+from planvec.vector.resident_envs import EngineOptions, has_attribute, is_wrapped, make_patched
 from planvec.vector.states_face import StatesFace
 
 try:
@@ -136,12 +135,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
         call, self._call = self._call, None
         if call is None:
             raise NoAsyncCallError("step_wait: expected a pending step, got none; call step_async()", "step")
-        if not call.is_done():
-            try:
-                self._engine.wait(call.is_done)
-            finally:
-                if not call.is_done():
-                    call.abandon()
+        self._engine.finish(call)
         observations, rewards, terminated, truncated, row_infos = call.result(InfoForm.ROWS)
         infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in range(self.num_envs)]
         if not row_infos:  # no episode has ended

@@ -56,15 +56,8 @@ def write_rows(path: str | Path, parts: Sequence[SavedRows], num_envs: int) -> N
         }
         header["parts"].append(described)
         arrays |= arrays_of_states(f"states_{index}", part.states)
-    text = np.array(json.dumps(header, default=_as_number))
+    text = np.array(json.dumps(header, default=np.generic.item))
     write_arrays(Path(path), {"header": text, **arrays}.items())
-
-
-def _as_number(value: Any) -> Any:
-    """Return a NumPy scalar as Python's number, for JSON."""
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} cannot be written")
 
 
 def read_rows(path: str | Path, num_envs: int) -> list[SavedRows]:
@@ -74,10 +67,17 @@ def read_rows(path: str | Path, num_envs: int) -> list[SavedRows]:
         header = json.loads(str(arrays["header"]))
         if header["version"] != _VERSION:
             raise ValueError(f"version {header['version']} instead of {_VERSION}")
-        parts = [
-            _read_part(described, states_of_arrays(f"states_{index}", arrays))
-            for index, described in enumerate(header["parts"])
-        ]
+        parts = []
+        for index, described in enumerate(header["parts"]):
+            rows, states = described["rows"], states_of_arrays(f"states_{index}", arrays)
+            if states.shape != (len(rows),):
+                raise ValueError(f"expected {len(rows)} states, got shape {states.shape}")
+            beside = [
+                (ResidentState(**{**state, "spaces": tuple(state["spaces"])}), bool(needs_reset))
+                for state, needs_reset in described["beside"]
+            ]
+            fingerprints = [bytes.fromhex(text) for text in described["fingerprints"]]
+            parts.append(SavedRows(rows, described["origin"], fingerprints, states, beside))
     except DAMAGED as error:
         raise InvalidBatchError(
             f"path: expected a file that save() wrote, got {path}, which is damaged or of another kind "
@@ -86,18 +86,6 @@ def read_rows(path: str | Path, num_envs: int) -> list[SavedRows]:
     if header["num_envs"] != num_envs:
         raise InvalidBatchError(f"path: expected {num_envs} environments, got {header['num_envs']} in {path}")
     return parts
-
-
-def _read_part(described: dict[str, Any], states: NDArray[Any]) -> SavedRows:
-    rows, origin = described["rows"], described["origin"]
-    if states.shape != (len(rows),):
-        raise ValueError(f"expected {len(rows)} states, got shape {states.shape}")
-    beside = [
-        (ResidentState(**{**state, "spaces": tuple(state["spaces"])}), bool(needs_reset))
-        for state, needs_reset in described["beside"]
-    ]
-    fingerprints = [bytes.fromhex(text) for text in described["fingerprints"]]
-    return SavedRows(rows, origin, fingerprints, states, beside)
 
 
 class StatesFace(ABC):

@@ -9,10 +9,13 @@ with a truncation (`"reset"`), or the call raises (`"raise"`).
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import logging
 import mmap
 import os
 import pickle
+import time
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -51,10 +54,11 @@ from planvec.rows import (
     take_rows,
     unpicklable_rows,
 )
-from planvec.vector.arrays import RowArrays, action_of, fits_arrays
-from planvec.vector.env_row import ResidentStates, SnapshotClock, kept
-from planvec.vector.operations import Chunk, OnCrash, Operation, Reply, RowFailure
+from planvec.vector.env_row import ResidentStates, kept
+from planvec.vector.operations import Chunk, OnCrash, Operation, Reply, RowArrays, RowFailure
 from planvec.vector.resident_envs import ResidentEnvs
+
+_log = logging.getLogger("planvec")
 
 # -- Makes the error for the exit of a worker ----------------------------------------------------------------
 
@@ -66,7 +70,9 @@ def crash_error(exit: WorkerExit, chunk: Chunk | None = None, advice: str = "") 
     if chunk is not None and exit.row is not None and exit.row < len(chunk.rows):
         row = int(chunk.rows[exit.row])
         if chunk.verb == "step" and chunk.operation.per_row:
-            action = action_of(chunk.operation.per_row[0], exit.row)
+            actions = chunk.operation.per_row[0]
+            action = None if isinstance(actions, (dict, tuple)) else actions[exit.row]
+            action = action.item() if isinstance(action, np.generic) else action
     if chunk is not None and chunk.num_exits > 1:
         what += f"; {round(chunk.num_exits)} workers failed on it, one after another"
     return make(what, row=row, action=action)
@@ -88,8 +94,8 @@ _CHANGING = frozenset(("step", "reset", "call", "set_attribute", "set_states", "
 class Journal:
     """Records the operations of one worker."""
 
-    def __init__(self, has_snapshots: bool) -> None:
-        self._has_snapshots = has_snapshots
+    def __init__(self) -> None:
+        self._has_snapshots = True
         self._settings: dict[object, Operation] = {}
         self._snapshot: bytes | None = None
         self._since: list[tuple[Operation, bool]] = []  # and whether each is a setting
@@ -143,7 +149,7 @@ class Journal:
 # The parent writes actions before it sends a step, and reads results after the reply.
 
 
-@dataclass(slots=True)
+@dataclass
 class RowsLayout:
     """Describes the environments of one worker. Implements `SharedLayout`."""
 
@@ -179,10 +185,6 @@ class RowsLayout:
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self) if each.init}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
-
     def map_memory(self, memory: int) -> memoryview:
         """Map the shared memory; see `SharedLayout`."""
         counter = Allocator(None)
@@ -198,7 +200,8 @@ class RowsLayout:
         self.progress = memoryview(progress)  # type: ignore[arg-type]
         space, num_rows = self.action_spaces[0], len(self.action_spaces)
         self.actions = empty_rows(space, num_rows, allocate) if is_fixed(space) else None
-        self.arrays = RowArrays.allocate(self.observation_spaces[0], num_rows, allocate)
+        self.arrays = RowArrays.unmade()
+        self.arrays.make(self.observation_spaces[0], num_rows, allocate)
 
     def difference(self, replacement: RowsLayout) -> str | None:
         """Return how the environments of a restarted worker differ from these; see `SharedLayout`."""
@@ -234,7 +237,9 @@ class RowsServer(Server):
     def __init__(self, resident: ResidentEnvs, num_workers: int) -> None:
         self._resident = resident
         self.layout: RowsLayout = RowsLayout.of(resident)
-        self._clock = SnapshotClock(num_workers)
+        # Snapshots take 1 % of the time. Workers wait for each other, so the times of all of them add up.
+        self._fraction = 0.01 / num_workers
+        self._cost = self._seconds = 0.0  # time of a snapshot; time of the operations since the last one
 
     def serve(self, payload: bytes) -> bytes:
         layout, resident = self.layout, self._resident
@@ -250,17 +255,32 @@ class RowsServer(Server):
         if resident.states is not None and operation.name in _MOVING:
             self._take_snapshot(resident.states, reply)
         layout.seconds[0], reply.seconds = reply.seconds, 0.0
-        return b"" if _is_empty(reply) else _write_reply(reply)
+        has_more = reply.inexact or reply.shared or reply.changes_settings or reply.snapshot is not None
+        if reply.is_plain and reply.value is None and not has_more:
+            return b""
+        try:
+            return pickle.dumps(reply, protocol=5)
+        except Exception:
+            _drop_unpicklable(reply)
+        data: bytes = cloudpickle.dumps(reply, protocol=5)
+        return data
 
     def _take_snapshot(self, states: ResidentStates, reply: Reply) -> None:
         """Take a snapshot if it is time for one."""
+        self._seconds += reply.seconds
+        if not states.needs_snapshot and self._seconds * self._fraction < self._cost:
+            return
+        started = time.perf_counter()
         try:
-            reply.snapshot = self._clock.take(
-                lambda: pickle.dumps(states.save(), protocol=5), reply.seconds, states.needs_snapshot
-            )
+            reply.snapshot = pickle.dumps(states.save(), protocol=5)
         except Exception as error:  # it may run code of the environment
             self._resident.give_up_states(f"{type(error).__name__}: {error}")
             reply.inexact = self._resident.inexact
+            return
+        # The latest measurement counts half, since the first snapshot takes longer.
+        latest = time.perf_counter() - started
+        self._cost = (self._cost + latest) / 2 if self._cost else latest
+        self._seconds = 0.0
 
     def close(self) -> None:
         """Close the environments."""
@@ -283,20 +303,6 @@ def _is_plain(value: Any) -> bool:
     return (
         kind in _PLAIN or (kind is np.ndarray and not value.dtype.hasobject) or isinstance(value, np.generic)
     )
-
-
-def _is_empty(reply: Reply) -> bool:
-    has_more = reply.inexact or reply.shared or reply.changes_settings or reply.snapshot is not None
-    return reply.is_plain and reply.value is None and not has_more
-
-
-def _write_reply(reply: Reply) -> bytes:
-    try:
-        return pickle.dumps(reply, protocol=5)
-    except Exception:
-        _drop_unpicklable(reply)
-    data: bytes = cloudpickle.dumps(reply, protocol=5)
-    return data
 
 
 def _drop_unpicklable(reply: Reply) -> None:
@@ -333,14 +339,24 @@ def _unpicklable(items: Any, what: str) -> dict[int, EnvError]:
     return errors
 
 
-_log = logging.getLogger("planvec")
-
-
 # -- Performs operations on the rows of one worker, in the process of the user -------------------------------
 
 
+def _fits_memory(actions: Any, target: Any) -> bool:
+    """Return whether actions have the structure, the dtypes and the shapes of the arrays in memory."""
+    if isinstance(target, dict):
+        return isinstance(actions, dict) and all(_fits_memory(actions[key], target[key]) for key in target)
+    if isinstance(target, tuple):
+        return isinstance(actions, tuple) and all(map(_fits_memory, actions, target))
+    return (
+        isinstance(actions, np.ndarray)
+        and actions.dtype == target.dtype
+        and actions.shape[1:] == target.shape[1:]
+    )
+
+
 class WorkerRows:
-    """Performs operations on the rows of one worker. Implements `RowGroup`."""
+    """Performs operations on the rows of one worker."""
 
     def __init__(
         self, worker: ProcessWorker, first_row: int, num_rows: int, max_restarts: int, stats: Stats
@@ -351,7 +367,7 @@ class WorkerRows:
         self._worker = worker
         self._max_restarts = max_restarts
         self._stats = stats
-        self._journal = Journal(has_snapshots=True)
+        self._journal = Journal()
         self._chunks: dict[Chunk, None] = {}  # submitted and not done, in order
         self._writes = np.zeros(num_rows, bool)  # rows whose actions in memory the worker may still read
         self._has_episode = np.zeros(num_rows, bool)
@@ -360,20 +376,13 @@ class WorkerRows:
         self._is_lost = np.zeros(num_rows, bool)  # rows that must be reset, since their worker exited
         self._lost: WorkerExit | None = None  # the latest exit, for the errors of steps of such rows
 
-    def begin(self, on_crash: OnCrash) -> None:
-        """Begin to accept operations. The worker is ready."""
-        self._journal = Journal(has_snapshots=on_crash is OnCrash.RESTORE)
-        self._set_policy(on_crash)
-
-    def _set_policy(self, on_crash: OnCrash) -> None:
+    def set_policy(self, on_crash: OnCrash) -> None:
+        """Begin to accept operations, or take no snapshots any more. Settings are kept."""
         self.on_crash = on_crash
+        if on_crash is not OnCrash.RESTORE:
+            self._journal.end_snapshots()
         if on_crash is OnCrash.RESET:
-            self._observations = copy_tree(self.arrays.observations)
-
-    def _give_up_states(self) -> None:
-        """Take no snapshots any more. Settings are kept."""
-        self._journal.end_snapshots()
-        self._set_policy(OnCrash.RESET)
+            self._observations = copy_tree(self.layout.arrays.observations)
 
     @property
     def layout(self) -> RowsLayout:
@@ -381,21 +390,20 @@ class WorkerRows:
         layout: RowsLayout = self._worker.layout
         return layout
 
-    @property
-    def arrays(self) -> RowArrays:
-        """The latest results of the rows."""
-        return self.layout.arrays
-
     # -- operations ---------------------------------------------------------------------------------
 
     def prepare(self, chunk: Chunk) -> None:
-        """Prepare an operation; see `RowGroup`."""
+        """Prepare an operation, so that `submit` raises no error."""
         operation, target = chunk.operation, self.layout.actions
         chunk.writer = self._write
         if not chunk.is_internal:  # the caller may change them, and a crash may need them again
-            operation.own_arguments()
+            if chunk.verb == "step" and operation.per_row:
+                operation.per_row = (copy_tree(operation.per_row[0]),)
+            else:
+                with contextlib.suppress(Exception):  # classes of the user may refuse; sending them may work
+                    operation.per_row, operation.common = copy.deepcopy((operation.per_row, operation.common))
         actions = operation.per_row[0] if chunk.verb == "step" and operation.per_row else None
-        if actions is not None and target is not None and fits_arrays(actions, target):
+        if actions is not None and target is not None and _fits_memory(actions, target):
             return
         try:
             chunk.payload = write_operation(operation)
@@ -404,7 +412,7 @@ class WorkerRows:
             raise InvalidBatchError(f"{chunk.verb}: {text}") from error
 
     def submit(self, chunk: Chunk) -> None:
-        """Begin an operation; see `RowGroup`."""
+        """Begin an operation that is prepared. It may be done at once."""
         with self._worker.lock:
             exit, operation = self._worker.exit, chunk.operation
             failure = None if exit is None else exit.error
@@ -482,7 +490,7 @@ class WorkerRows:
                 self._worker.name,
                 reply.inexact,
             )
-            self._give_up_states()
+            self.set_policy(OnCrash.RESET)
         if reply.shared:
             _log.warning(
                 "%s: its %d environments share %s, which has changed while they were stepped: their results "
@@ -496,43 +504,42 @@ class WorkerRows:
             self._num_failures = 0
         if chunk.verb in ("reset", "set_states", "load"):
             self._has_episode[operation.selection], self._is_lost[operation.selection] = True, False
-        if chunk.verb in ("step", "reset"):
-            self._after_step(chunk, reply)
-        self._copy_results(chunk)
-        chunk.finish(reply)
-
-    def _copy_results(self, chunk: Chunk) -> None:
-        """Copy the results of a chunk out of the shared memory."""
-        out = chunk.out
-        if out is None or chunk.is_abandoned:
-            return
-        source = self.arrays if chunk.operation.rows is None else self.arrays.results(chunk.operation.rows)
-        if not isinstance(out.observations, list):  # those come with the reply
-            copy_rows(source.observations, out.observations)
-        out.rewards[:] = source.rewards
-        out.terminated[:] = source.terminated
-        out.truncated[:] = source.truncated
-
-    def _after_step(self, chunk: Chunk, reply: Reply) -> None:
-        rows = chunk.operation.selection
         if chunk.verb == "step":
             self.seconds_per_step = float(self.layout.seconds[0]) / max(1, len(chunk.rows))
-        if self.on_crash is not OnCrash.RESET:
-            return
-        if isinstance(self._observations, list):
-            for row, observation in zip(
-                np.arange(self.num_rows)[rows], reply.observations or (), strict=True
-            ):
-                self._observations[row] = kept(observation)
-        else:
-            copy_rows(take_rows(self.arrays.observations, rows), self._observations, rows)
+        if chunk.verb in ("step", "reset") and self.on_crash is OnCrash.RESET:
+            rows = operation.selection
+            if isinstance(self._observations, list):
+                latest = zip(np.arange(self.num_rows)[rows], reply.observations or (), strict=True)
+                for row, observation in latest:
+                    self._observations[row] = kept(observation)
+            else:
+                copy_rows(take_rows(self.layout.arrays.observations, rows), self._observations, rows)
+        out = chunk.out
+        if out is not None and not chunk.is_abandoned:  # copy the results out of the shared memory
+            source = self.layout.arrays
+            if operation.rows is not None:
+                source = source.results(operation.rows)
+            if not isinstance(out.observations, list):  # those come with the reply
+                copy_rows(source.observations, out.observations)
+            out.rewards[:] = source.rewards
+            out.terminated[:] = source.terminated
+            out.truncated[:] = source.truncated
+        chunk.finish(reply)
 
     def _fail(self, chunk: Chunk, error: Exception) -> None:
-        if chunk in self._chunks:
-            del self._chunks[chunk]
-            chunk.finish(None, error)
-            if chunk.is_internal:
-                self._give_up_rows(error)
+        if chunk not in self._chunks:
+            return
+        del self._chunks[chunk]
+        chunk.finish(None, error)
+        if chunk.is_internal:  # the rows cannot be brought up to date
+            self._drop_internal()
+            self._journal.forget()
+            failure = error
+            if not isinstance(error, ClosedError):
+                text = f"{self._worker.name} was replaced, but its environments cannot be restored: {error}"
+                failure = WorkerCrashedError(text)
+                failure.__cause__ = error
+            self._fail_all(failure)
 
     # -- the exit of the worker ---------------------------------------------------------------------
 
@@ -551,8 +558,12 @@ class WorkerRows:
             return
         _log.warning("%s; it is replaced", exit.what)
         self._drop_internal()
-        if self.on_crash is OnCrash.RAISE:
-            self._raise(exit)
+        if self.on_crash is OnCrash.RAISE:  # steps fail until the rows are reset; the rest is sent again
+            self._lost = exit
+            self._is_lost |= self._has_episode
+            self._has_episode[:] = False
+            for chunk in [chunk for chunk in self._chunks if chunk.verb == "step"]:
+                self._fail(chunk, self._lost_error())
         self._restart()
 
     def _restart(self) -> None:
@@ -584,23 +595,6 @@ class WorkerRows:
     def _drop_internal(self) -> None:
         for chunk in [chunk for chunk in self._chunks if chunk.is_internal]:
             del self._chunks[chunk]
-
-    def _give_up_rows(self, cause: Exception) -> None:
-        """Give up the rows, which cannot be brought up to date."""
-        self._drop_internal()
-        self._journal.forget()
-        text = f"{self._worker.name} was replaced, but its environments cannot be restored: {cause}"
-        error = cause if isinstance(cause, ClosedError) else WorkerCrashedError(text)
-        error.__cause__ = cause
-        self._fail_all(error)
-
-    def _raise(self, exit: WorkerExit) -> None:
-        """Fail all steps until the rows are reset. Other chunks are sent to the replacement."""
-        self._lost = exit
-        self._is_lost |= self._has_episode
-        self._has_episode[:] = False
-        for chunk in [chunk for chunk in self._chunks if chunk.verb == "step"]:
-            self._fail(chunk, self._lost_error())
 
     def _lost_error(self) -> PlanvecError:
         """Return the error of a step of rows that must be reset."""

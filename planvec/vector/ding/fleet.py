@@ -1,24 +1,22 @@
 """Steps and resets the environments of a DI-engine manager, each by itself, and collects what is done.
 
-step / reset  ->  one operation per environment at a time, others wait  ->  collect  ->  Task
+step / reset  ->  an operation for each, in their order  ->  collect  ->  Task
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import treetensor.numpy as tnp
 from ding.envs import BaseEnvTimestep
-from ding.utils import make_key_as_identifier
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from planvec.backends import Stats
 from planvec.errors import InvalidBatchError, WorkerTimeoutError
 from planvec.rows import own_copy, take_row
 from planvec.vector import checks
@@ -107,12 +105,11 @@ class Fleet(StatesFace):
         self.num_envs = len(env_fns)
         self._all = list(range(len(env_fns)))
         self._space_of_one_observation = self._engine.layouts[0].observation_spaces[0]
-        self._waiting: dict[int, deque[Task]] = {row: deque() for row in range(len(env_fns))}
-        self._at_work: dict[int, Task] = {}  # environment -> what it performs
-        self._chunks: list[Chunk] = []
+        self._tasks: dict[Chunk, list[Task]] = {}  # what is at work, and was not collected
 
     def _check_free(self, rows: NDArray[np.intp] | None) -> None:
-        busy = sorted(self._at_work if rows is None else set(rows.tolist()) & set(self._at_work))
+        ids = {task.env_id for tasks in self._tasks.values() for task in tasks}
+        busy = sorted(ids if rows is None else ids & set(rows.tolist()))
         if busy:
             raise InvalidBatchError(
                 f"environments {busy} are being stepped or reset; wait until they are ready"
@@ -121,36 +118,22 @@ class Fleet(StatesFace):
     # -- steps and resets ---------------------------------------------------------------------------
 
     def submit(self, arguments: Iterable[tuple[int, Any]], in_parts: bool = True) -> list[Task]:
-        """Begin steps and resets, given environments and their arguments. Each performs one after another."""
-        # `in_parts`: results of slow environments arrive one after another, which takes more messages.
-        tasks = [Task(env_id, own_copy(argument)) for env_id, argument in arguments]
-        for task in tasks:
-            self._waiting[task.env_id].append(task)
-        self._send(in_parts)
-        return tasks
-
-    def _send(self, in_parts: bool = True) -> None:
-        """Send the next task of every environment that has nothing to do."""
-        by_method: dict[str, list[Task]] = {"step": [], "reset": []}
-        for env_id, waiting in self._waiting.items():
-            if waiting and env_id not in self._at_work:
-                task = self._at_work[env_id] = waiting.popleft()
-                by_method[task.method].append(task)
-        for method, tasks in by_method.items():
+        """Begin a step or a reset of environments, given each with its argument."""
+        # An environment performs one after another. `in_parts`: results of slow environments arrive one after
+        # another, which takes more messages.
+        submitted = [Task(env_id, own_copy(argument)) for env_id, argument in arguments]
+        for method in ("step", "reset"):
+            tasks = {task.env_id: task for task in submitted if task.method == method}
             if not tasks:
                 continue
-            ids = [task.env_id for task in tasks]
-            rows = None if ids == self._all else np.array(ids, np.intp)  # None is faster
-            given = [task.argument for task in tasks]
-            arguments = (
-                (given,) if method == "step" else ([None] * len(ids), [{"reset": how} for how in given])
-            )
-            try:
-                self._chunks += self._engine.begin(method, arguments, rows=rows, in_parts=in_parts).chunks
-            except BaseException:  # an action that cannot be sent, for example
-                for env_id in ids:
-                    del self._at_work[env_id]
-                raise
+            rows = None if list(tasks) == self._all else np.array(list(tasks), np.intp)  # None is faster
+            given: list[Any] = [task.argument for task in tasks.values()]
+            per_row: tuple[list[Any], ...] = (given,)
+            if method == "reset":
+                per_row = [None] * len(given), [{"reset": how} for how in given]
+            call = self._engine.begin(method, per_row, rows=rows, in_parts=in_parts)
+            self._tasks |= {chunk: [tasks[env_id] for env_id in chunk.rows.tolist()] for chunk in call.chunks}
+        return submitted
 
     def collect(self) -> list[Task]:
         """Return the tasks that are done, without waiting."""
@@ -160,43 +143,33 @@ class Fleet(StatesFace):
     def wait(self, timeout: float | None = None) -> list[Task]:
         """Wait until a task is done, and return all that are."""
         # `timeout`: Seconds to wait at most; None: no limit.
-        chunks = self._chunks
-        if chunks:
+        if self._tasks:
             with contextlib.suppress(WorkerTimeoutError):
-                self._engine.wait(lambda: any(chunk.is_done for chunk in chunks), timeout)
+                self._engine.wait(lambda: any(chunk.is_done for chunk in self._tasks), timeout)
         return self._taken()
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing was asked that was not collected."""
-        return not self._chunks
+        return not self._tasks
 
     def _taken(self) -> list[Task]:
-        done = [chunk for chunk in self._chunks if chunk.is_done]
-        if not done:
-            return []
-        self._chunks = [chunk for chunk in self._chunks if not chunk.is_done]
-        tasks = [task for chunk in done for task in self._finished(chunk)]
-        self._send()
-        return tasks
-
-    def _finished(self, chunk: Chunk) -> list[Task]:
-        """Note the results of the tasks of a chunk that is done, and return these."""
-        tasks = [self._at_work.pop(env_id) for env_id in chunk.rows.tolist()]
-        out, reply = chunk.out, chunk.reply
-        if reply is None or out is None:
-            for task in tasks:
-                task.error = chunk.error
-            return tasks
-        errors, infos = chunk.errors(), reply.infos or {}
-        for index, task in enumerate(tasks):
-            task.error = errors.get(task.env_id)
-            if task.error is None and reply.observations is not None:
-                task.observation = reply.observations[index]
-            elif task.error is None:
-                task.observation = self.row_of(out.observations, index)
-            task.timestep = infos.get(index, ({}, None))[0].get(TIMESTEP)
-        return tasks
+        """Note the results of the tasks that are done, and return these."""
+        taken = []
+        for chunk in [chunk for chunk in self._tasks if chunk.is_done]:
+            tasks, errors = self._tasks.pop(chunk), chunk.errors()
+            taken += tasks
+            reply, out = chunk.reply, chunk.out
+            infos = {} if reply is None else reply.infos or {}
+            for index, task in enumerate(tasks):
+                task.error = errors.get(task.env_id, chunk.error)
+                task.timestep = infos.get(index, ({}, None))[0].get(TIMESTEP)
+                if task.error is None and reply is not None and out is not None:
+                    listed = reply.observations
+                    task.observation = (
+                        self.row_of(out.observations, index) if listed is None else listed[index]
+                    )
+        return taken
 
     def row_of(self, observations: Any, index: int) -> Any:
         """Return one observation of a batch, in the form that the environment returns."""
@@ -204,28 +177,39 @@ class Fleet(StatesFace):
 
     # -- environments -------------------------------------------------------------------------------
 
-    def call(self, name: str, *args: Any, env_ids: Sequence[int] | None = None, **kwargs: Any) -> list[Any]:
-        """Call a method of environments, and return the results. Without `env_ids`, of all."""
-        return self._values("call", (name, args, kwargs), env_ids)
-
-    def get(self, name: str, env_ids: Sequence[int] | None = None) -> list[Any]:
-        """Return an attribute of environments."""
-        return self._values("get_attribute", (name,), env_ids)
-
-    def ask(self, function: Callable[[DingEnv], Any], env_ids: Sequence[int]) -> list[Any]:
-        """Return what a function returns for environments, which it must not change."""
-        return self._values("apply", (function,), env_ids)
-
-    def _values(self, name: str, arguments: tuple[Any, ...], env_ids: Sequence[int] | None) -> list[Any]:
+    def values(self, name: str, common: tuple[Any, ...], env_ids: Sequence[int] | None = None) -> list[Any]:
+        """Perform an operation that returns a value for each environment. Without `env_ids`, for all."""
         rows = None if env_ids is None else np.array(env_ids, np.intp)
-        return self._engine.run(name, (), arguments, rows=rows).values()
+        return self._engine.run(name, (), common, rows=rows).values()
 
     def close(self) -> None:
         """Close the environments and the workers."""
         self._engine.close()
 
 
-def as_tree(env_id: int, observation: Any, reward: Any, done: Any, info: Any) -> Any:
-    """Return a timestep as a tree of arrays, with keys of the info that are identifiers."""
-    info = make_key_as_identifier(info)
-    return tnp.array({"obs": observation, "reward": reward, "done": done, "info": info, "env_id": env_id})
+class FleetFace:
+    """Base class of the faces, which have a fleet between `launch` and `close`."""
+
+    _fleet: Fleet | None = None
+    _env_ref: Any  # an environment in this process
+    _check_closed: Callable[[], None]  # checks that there is a fleet
+
+    def _open_fleet(self) -> Fleet:
+        self._check_closed()
+        assert self._fleet is not None
+        return self._fleet
+
+    @property
+    def stats(self) -> Stats:
+        """Counts of worker exits since the launch, by reason."""
+        return self._open_fleet().stats
+
+    def __getattr__(self, key: str) -> Any:
+        """Return an attribute of all environments, as a list."""
+        if key.startswith("__") or "_env_ref" not in vars(self):
+            raise AttributeError(key)
+        if hasattr(type(self), key):  # a property, whose own error says more
+            return object.__getattribute__(self, key)
+        if not hasattr(self._env_ref, key):
+            raise AttributeError(f"env `{type(self._env_ref)}` doesn't have the attribute `{key}`")
+        return self._open_fleet().values("get_attribute", (key,))

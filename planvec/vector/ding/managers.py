@@ -10,12 +10,11 @@ from typing import Any, ClassVar
 
 import treetensor.numpy as tnp
 from ding.envs.env_manager.base_env_manager import BaseEnvManager, EnvState
-from ding.utils import ENV_MANAGER_REGISTRY, remove_illegal_item
+from ding.utils import ENV_MANAGER_REGISTRY, make_key_as_identifier, remove_illegal_item
 from easydict import EasyDict
 from numpy.typing import NDArray
 
-from planvec.backends import Stats
-from planvec.vector.ding.fleet import Fleet, FleetOptions, Task, as_tree
+from planvec.vector.ding.fleet import Fleet, FleetFace, FleetOptions, Task
 from planvec.vector.ding_env import ResetOptions, is_abnormal, render_frame
 
 #     VOID -launch-> INIT -reset-> RUN -step-> RUN | RESET (in the background) | NEED_RESET | DONE | ERROR
@@ -46,7 +45,7 @@ _COMMON = {
 
 
 @ENV_MANAGER_REGISTRY.register("planvec_async_subprocess")
-class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]
+class AsyncSubprocessEnvManager(FleetFace, BaseEnvManager):  # type: ignore[misc]
     """Steps environments, and returns when some are done, in place of DI-engine's manager of that name.
 
     Each worker has several environments, and steps them one after another. Where environments wait for
@@ -65,6 +64,10 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]
             wait_for_resets, whether `ready_obs` waits for all resets, which makes the interaction
             reproducible; otherwise, as in DI-engine, for one environment. False here, True for the
             synchronous managers.
+
+    Attributes of DI-engine's base class that are as there: `launch`, `seed`, `enable_save_replay`,
+    `env_state_done`, `random_action`, `default_config`, and the properties `env_num`, `env_ref`, `done`,
+    `closed`, `method_name_list`, `observation_space`, `action_space` and `reward_space`.
 
     Raises:
         AssertionError: A configuration or a call does not fit, as in DI-engine.
@@ -114,17 +117,8 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]
             return
         self._closed = True
         self._env_states = dict.fromkeys(range(self._env_num), EnvState.VOID)
-        self._open_fleet().close()
-
-    def _open_fleet(self) -> Fleet:
         assert self._fleet is not None
-        return self._fleet
-
-    @property
-    def stats(self) -> Stats:
-        """Counts of worker exits since the launch, by reason."""
-        self._check_closed()
-        return self._open_fleet().stats
+        self._fleet.close()
 
     # -- what is ready ------------------------------------------------------------------------------
 
@@ -145,32 +139,25 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]
     @property
     def ready_obs(self) -> Any:
         """The observations of the environments that can be stepped. Waits until there is one."""
-        self._wait_for_any()
-        return {env_id: self._ready_obs[env_id] for env_id in self.ready_env}
-
-    def _wait_for_any(self) -> None:
-        self._check_closed()
-        self._handle(self._open_fleet().collect())
-        while self._is_waiting():
-            if self._open_fleet().is_idle:
+        fleet = self._open_fleet()
+        self._handle(fleet.collect())
+        while True:
+            states = self._env_states.values()
+            waits_for_resets = self._cfg.wait_for_resets and EnvState.RESET in states
+            if self.done or (EnvState.RUN in states and not waits_for_resets):
+                return {env_id: self._ready_obs[env_id] for env_id in self.ready_env}
+            if fleet.is_idle:
                 raise RuntimeError(
                     "ready_obs: expected an environment that runs or is being reset, got "
                     f"{self._env_states}; call reset"
                 )
-            self._handle(self._open_fleet().wait())
-
-    def _is_waiting(self) -> bool:
-        """Return whether `ready_obs` has to wait."""
-        states = self._env_states.values()
-        if EnvState.RUN in states:
-            return bool(self._cfg.wait_for_resets) and EnvState.RESET in states
-        return not self.done
+            self._handle(fleet.wait())
 
     @property
     def ready_imgs(self) -> dict[int, Any]:
         """The frames of the environments that can be stepped."""
         ids = self.ready_env
-        frames = self._open_fleet().ask(partial(render_frame, "rgb_array"), ids)
+        frames = self._open_fleet().values("apply", (partial(render_frame, "rgb_array"),), ids)
         return dict(zip(ids, frames, strict=True))
 
     # -- resets -------------------------------------------------------------------------------------
@@ -192,7 +179,15 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]
             ids = list(range(self._env_num))
         else:
             ids = list(reset_param)
-            self._check_parameters(reset_param)
+            for env_id, parameters in reset_param.items():
+                if env_id not in self._env_states:
+                    text = f"expected environments 0 to {self._env_num - 1}, got {env_id}"
+                    raise KeyError(f"reset_param: {text}")
+                if not (parameters is None or isinstance(parameters, dict)):
+                    raise AssertionError(
+                        "reset_param: expected a dict of keyword arguments, or None, for environment "
+                        f"{env_id}, got {parameters!r}"
+                    )
             self._reset_param.update(reset_param)
         if self._env_replay_path is not None:
             ids = [env_id for env_id in ids if self._env_states[env_id] != EnvState.RUN]
@@ -205,13 +200,15 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]
 
     def _begin_resets(self, ids: Sequence[int], is_renewed: bool = False) -> None:
         paths = self._env_replay_path or [None] * self._env_num
+        limits = [limit for limit in (self._reset_timeout, self._connect_timeout) if limit is not None]
+        dynamic = () if self._env_dynamic_seed is None else (self._env_dynamic_seed,)
         resets = [
             ResetOptions(
                 parameters=self._reset_param[env_id],
-                seeding=self._seeding(env_id),
+                seeding=None if self._env_seed[env_id] is None else (self._env_seed[env_id], *dynamic),
                 is_renewed=is_renewed,
                 closes_on_error=True,
-                timeout=self._limit(),
+                timeout=min(limits, default=None),
                 replay_path=paths[env_id],
             )
             for env_id in ids
@@ -221,58 +218,34 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]
             self._env_states[env_id] = EnvState.RESET
             self._env_seed[env_id] = None  # `seed` is called once
 
-    def _check_parameters(self, reset_param: Mapping[int, Any]) -> None:
-        for env_id, parameters in reset_param.items():
-            if env_id not in self._env_states:
-                raise KeyError(f"reset_param: expected environments 0 to {self._env_num - 1}, got {env_id}")
-            if not (parameters is None or isinstance(parameters, dict)):
-                raise AssertionError(
-                    f"reset_param: expected a dict of keyword arguments, or None, for environment {env_id}, "
-                    f"got {parameters!r}"
-                )
-
-    def _seeding(self, env_id: int) -> tuple[Any, ...] | None:
-        """Return the arguments for `seed`; None if it is not called."""
-        seed = self._env_seed[env_id]
-        if seed is None:
-            return None
-        return (seed,) if self._env_dynamic_seed is None else (seed, self._env_dynamic_seed)
-
-    def _limit(self) -> float | None:
-        limits = [limit for limit in (self._reset_timeout, self._connect_timeout) if limit is not None]
-        return min(limits, default=None)
-
     def _finish_resets(self, ids: Sequence[int]) -> None:
         while any(self._env_states[env_id] == EnvState.RESET for env_id in ids):
             assert not self._open_fleet().is_idle, "an environment is in the state RESET, and is not reset"
             self._handle(self._open_fleet().wait())
 
-    def _reset_failed(self, task: Task) -> None:
-        env_id, error = task.env_id, task.error
-        self._num_attempts[env_id] += 1
-        if self._num_attempts[env_id] < self._max_retry:
-            time.sleep(self._retry_waiting_time)
-            self._begin_resets([env_id], is_renewed=self._retry_type == "renew")
-            return
-        self._env_states[env_id] = EnvState.ERROR
-        self.close()
-        raise RuntimeError(
-            f"Env {env_id} reset has exceeded max retries({self._max_retry}), and the latest exception is: "
-            f"{error}"
-        ) from error
-
     def _handle(self, tasks: Sequence[Task]) -> None:
         """Note what is done."""
         for task in tasks:
-            env_id = task.env_id
+            env_id, error = task.env_id, task.error
             if task.method == "step":
                 if env_id in self._stepping:  # else a reset has cancelled it
                     self._stepping[env_id] = task
-            elif task.error is not None:
-                self._reset_failed(task)
-            else:
+                continue
+            if error is None:
                 self._env_states[env_id] = EnvState.RUN
                 self._ready_obs[env_id] = task.observation
+                continue
+            self._num_attempts[env_id] += 1
+            if self._num_attempts[env_id] < self._max_retry:
+                time.sleep(self._retry_waiting_time)
+                self._begin_resets([env_id], is_renewed=self._retry_type == "renew")
+                continue
+            self._env_states[env_id] = EnvState.ERROR
+            self.close()
+            raise RuntimeError(
+                f"Env {env_id} reset has exceeded max retries({self._max_retry}), and the latest exception "
+                f"is: {error}"
+            ) from error
 
     # -- states -------------------------------------------------------------------------------------
 
@@ -282,7 +255,6 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]
         Raises:
             UnsupportedEnvError: The states of an environment are not exact. The message says why.
         """
-        self._check_closed()
         return self._open_fleet().get_states(env_ids)
 
     def set_states(self, states: Any, env_ids: Sequence[int] | None = None) -> None:
@@ -293,9 +265,8 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]
         Raises:
             InvalidBatchError: They are no states of these environments.
         """
-        self._check_closed()
-        ids = list(range(self._env_num)) if env_ids is None else list(env_ids)
         fleet = self._open_fleet()
+        ids = list(range(self._env_num)) if env_ids is None else list(env_ids)
         observations = fleet.set_states(states, ids)
         for index, env_id in enumerate(ids):
             self._stepping.pop(env_id, None)  # the result of a step before
@@ -310,29 +281,20 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]
 
     def __getattr__(self, key: str) -> Any:
         """Return an attribute of all environments, as a list."""
-        if key.startswith("__") or "_env_ref" not in vars(self):
-            raise AttributeError(key)
-        if hasattr(type(self), key):  # a property, whose own error says more
-            return object.__getattribute__(self, key)
-        if not hasattr(self._env_ref, key):
-            raise AttributeError(f"env `{type(self._env_ref)}` doesn't have the attribute `{key}`")
-        if isinstance(getattr(self._env_ref, key), MethodType) and key not in self.method_name_list:
+        is_method = isinstance(getattr(vars(self).get("_env_ref"), key, None), MethodType)
+        if is_method and not hasattr(type(self), key) and key not in self.method_name_list:
             raise RuntimeError(f"env getattr doesn't support method({key}), please override method_name_list")
-        self._check_closed()
-        return self._open_fleet().get(key)
+        return super().__getattr__(key)
 
     def reward_shaping(self, env_id: int, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return transitions with the rewards that an environment gives them."""
-        self._check_closed()
-        shaped: list[dict[str, Any]] = self._open_fleet().call(
-            "reward_shaping", transitions, env_ids=[env_id]
-        )[0]
+        call: tuple[Any, ...] = ("reward_shaping", (transitions,), {})
+        shaped: list[dict[str, Any]] = self._open_fleet().values("call", call, [env_id])[0]
         return shaped
 
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
         """Let an environment save a figure."""
-        self._check_closed()
-        self._open_fleet().call("enable_save_figure", figure_path, env_ids=[env_id])
+        self._open_fleet().values("call", ("enable_save_figure", (figure_path,), {}), [env_id])
 
     # -- steps --------------------------------------------------------------------------------------
 
@@ -350,64 +312,47 @@ class AsyncSubprocessEnvManager(BaseEnvManager):  # type: ignore[misc]
             AssertionError: The manager is closed, or an environment is not ready.
             Exception: What an environment has raised. The manager is closed.
         """
-        stepped = self._begin_steps(actions)
-        config = self._cfg
-        tasks: dict[int, Task] = {}
-        while True:
-            num_left = len(self._stepping) - len(tasks)
-            self._await_steps(min(config.wait_num, len(stepped), num_left), config.step_wait_timeout, tasks)
-            is_all = len(tasks) == len(self._stepping)
-            if is_all or any(_is_going_on(task) for task in tasks.values()):
-                # In the order of the calls, not of the arrival, which differs from run to run.
-                return self._finish_steps({i: tasks[i] for i in self._stepping if i in tasks})
-
-    def _begin_steps(self, actions: Mapping[int, Any]) -> list[int]:
-        self._check_closed()
-        self._handle(self._open_fleet().collect())
-        ids = list(actions)
-        assert all(self._env_states[env_id] == EnvState.RUN for env_id in ids), (
+        fleet, config = self._open_fleet(), self._cfg
+        self._handle(fleet.collect())
+        assert all(self._env_states[env_id] == EnvState.RUN for env_id in actions), (
             f"step: expected environments in the state RUN, got {self._env_states}; take those of ready_obs"
         )
-        again = [env_id for env_id in ids if env_id in self._stepping]
+        again = [env_id for env_id in actions if env_id in self._stepping]
         assert not again, f"step: environments {again} are being stepped; take those of ready_obs"
-        waits_for_all = self._cfg.step_wait_timeout is None
-        self._open_fleet().submit(actions.items(), in_parts=not waits_for_all)
-        self._stepping.update(dict.fromkeys(ids))
-        return ids
-
-    def _await_steps(self, num_wanted: int, seconds: float | None, tasks: dict[int, Task]) -> None:
-        """Wait for a number of steps, and some seconds for the others. Without `seconds`, for all."""
-        deadline = None if seconds is None else time.monotonic() + seconds
-        num_before = len(tasks)
-        while True:
-            tasks.update((i, task) for i, task in self._stepping.items() if task is not None)
-            num_new = len(tasks) - num_before
-            if len(tasks) == len(self._stepping):
-                return
-            left = None if deadline is None else deadline - time.monotonic()
-            if num_new >= num_wanted and left is not None and left <= 0:
-                return
-            is_enough = num_new >= num_wanted
-            self._handle(self._open_fleet().wait(left if is_enough else None))
-
-    def _finish_steps(self, tasks: Mapping[int, Task]) -> dict[int, Any]:
-        """Return timesteps, and begin what follows the ends of episodes."""
-        for env_id in tasks:
-            del self._stepping[env_id]
-        failed = [task for task in tasks.values() if task.error is not None]
+        fleet.submit(actions.items(), in_parts=config.step_wait_timeout is not None)
+        self._stepping.update(dict.fromkeys(actions))
+        done: dict[int, Task] = {}
+        # Results of which all end episodes would leave no environment to step: then it waits for others.
+        while len(done) < len(self._stepping) and all(
+            task.error is None and task.full_timestep().done for task in done.values()
+        ):
+            num_wanted = len(done) + min(config.wait_num, len(actions), len(self._stepping) - len(done))
+            self._await_steps(num_wanted, config.step_wait_timeout, done)
+        # In the order of the calls, not of the arrival, which differs from run to run.
+        tasks = [done[env_id] for env_id in self._stepping if env_id in done]
+        for task in tasks:
+            del self._stepping[task.env_id]
+        failed = [task for task in tasks if task.error is not None]
         if failed:
             for task in failed:
                 self._env_states[task.env_id] = EnvState.ERROR
             self.close()
             assert failed[0].error is not None
             raise failed[0].error
-        timesteps, ended = {}, []
-        for env_id, task in tasks.items():
-            timesteps[env_id] = task.full_timestep()
-            if self._has_ended(env_id, timesteps[env_id]):
-                ended.append(env_id)
-        self._begin_resets(ended)
+        timesteps = {task.env_id: task.full_timestep() for task in tasks}
+        self._begin_resets([i for i, timestep in timesteps.items() if self._has_ended(i, timestep)])
         return timesteps
+
+    def _await_steps(self, num_wanted: int, seconds: float | None, done: dict[int, Task]) -> None:
+        """Wait for a number of steps, and some seconds for the others. Without `seconds`, for all."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            done.update((i, task) for i, task in self._stepping.items() if task is not None)
+            left = None if deadline is None else deadline - time.monotonic()
+            is_enough = len(done) >= num_wanted
+            if len(done) == len(self._stepping) or (is_enough and left is not None and left <= 0):
+                return
+            self._handle(self._open_fleet().wait(left if is_enough else None))
 
     def _has_ended(self, env_id: int, timestep: Any) -> bool:
         """Note the result of a step. Returns whether the environment is to be reset now."""
@@ -469,10 +414,7 @@ class SubprocessEnvManagerV2(SyncSubprocessEnvManager):
         trees = []
         for env_id, timestep in timesteps.items():
             observation, reward, done, info = timestep[:4]
-            trees.append(as_tree(env_id, observation, reward, done, remove_illegal_item(info)))
+            info = make_key_as_identifier(remove_illegal_item(info))  # those keys that are identifiers
+            tree = {"obs": observation, "reward": reward, "done": done, "info": info, "env_id": env_id}
+            trees.append(tnp.array(tree))
         return trees
-
-
-def _is_going_on(task: Task) -> bool:
-    """Return whether an episode goes on after a step, or the step has failed."""
-    return task.error is not None or not task.full_timestep().done

@@ -16,8 +16,7 @@ from ding.envs.env_manager import EnvSupervisor as DingSupervisor
 from ding.envs.env_manager.env_supervisor import EnvRetryType
 from ding.framework.supervisor import ChildType, RecvPayload, ReserveMethod, SendPayload
 
-from planvec.backends import Stats
-from planvec.vector.ding.fleet import Fleet, FleetOptions, Task
+from planvec.vector.ding.fleet import Fleet, FleetFace, FleetOptions, Task
 from planvec.vector.ding_env import ResetOptions
 
 _log = logging.getLogger("planvec")
@@ -54,7 +53,7 @@ class _Answers:
         self._arrived.append(payload)
 
 
-class EnvSupervisor(DingSupervisor):  # type: ignore[misc]
+class EnvSupervisor(FleetFace, DingSupervisor):  # type: ignore[misc]
     """Steps environments one by one or together, in place of DI-engine's `EnvSupervisor`.
 
     Args:
@@ -73,6 +72,10 @@ class EnvSupervisor(DingSupervisor):  # type: ignore[misc]
         options: planvec's own options num_workers, context, timeout, max_restarts, on_crash and
             max_worker_rss; see `AsyncSubprocessEnvManager`. Others are ignored with a warning, as in
             DI-engine.
+
+    Attributes of DI-engine's base class that are as there: `launch`, `seed`, `close`, `enable_save_replay`,
+    `send`, `get_child_attr`, `env_state_done`, and the properties `env_num`, `env_states`, `ready_obs_id`,
+    `done`, `closed`, `method_name_list`, `observation_space`, `action_space` and `reward_space`.
     """
 
     def __init__(
@@ -120,11 +123,6 @@ class EnvSupervisor(DingSupervisor):  # type: ignore[misc]
         self._children = [_Child(self) for _ in range(self.env_num)]
 
     # -- what users call ----------------------------------------------------------------------------
-
-    @property
-    def stats(self) -> Stats:
-        """Counts of worker exits since the launch, by reason."""
-        return self._open_fleet().stats
 
     @property
     def ready_obs(self) -> Any:
@@ -179,21 +177,10 @@ class EnvSupervisor(DingSupervisor):  # type: ignore[misc]
     def shutdown(self, timeout: float | None = None) -> None:
         """Close the environments and the workers. The supervisor can be launched again."""
         if self._running:
-            self._running = False
-            self._open_fleet().close()
-            self._fleet = None
+            fleet = self._open_fleet()
+            self._running, self._fleet = False, None
+            fleet.close()
             self._init_states()
-
-    def __getattr__(self, key: str) -> Any:
-        """Return an attribute of all environments, as a list."""
-        if key.startswith("__") or "_env_ref" not in vars(self):
-            raise AttributeError(key)
-        if hasattr(type(self), key):  # a property, whose own error says more
-            return object.__getattribute__(self, key)
-        if not hasattr(self._env_ref, key):
-            raise AttributeError(f"env `{type(self._env_ref)}` doesn't have the attribute `{key}`")
-        assert self._running, "Supervisor is not running, please call start_link first!"
-        return self._open_fleet().get(key)
 
     # -- what DI-engine calls -----------------------------------------------------------------------
 
@@ -203,9 +190,8 @@ class EnvSupervisor(DingSupervisor):  # type: ignore[misc]
         self._recv_queue = _Answers(self._wait)
         self._unsent, self._sent, self._running = [], {}, True
 
-    def _open_fleet(self) -> Fleet:
-        assert self._fleet is not None, "Env supervisor has closed."
-        return self._fleet
+    def _check_closed(self) -> None:
+        assert self._running, "Supervisor is not running, please call start_link first!"
 
     def recv_all(self, send_payloads: list[SendPayload], *args: Any, **kwargs: Any) -> list[RecvPayload]:
         """Wait for the answers to payloads. There may be none."""
@@ -233,13 +219,13 @@ class EnvSupervisor(DingSupervisor):  # type: ignore[misc]
 
     def _answer(self, payload: SendPayload) -> RecvPayload:
         """Return the value of an attribute, or what another method returns."""
-        fleet, ids = self._open_fleet(), [int(payload.proc_id)]
+        is_attribute = payload.method is ReserveMethod.GETATTR
+        common = (payload.args[0],) if is_attribute else (payload.method, payload.args, payload.kwargs)
         value = error = None
         try:
-            if payload.method is ReserveMethod.GETATTR:
-                value = fleet.get(payload.args[0], ids)[0]
-            else:
-                value = fleet.call(payload.method, *payload.args, env_ids=ids, **payload.kwargs)[0]
+            value = self._open_fleet().values(
+                "get_attribute" if is_attribute else "call", common, [int(payload.proc_id)]
+            )[0]
         except Exception as raised:  # the answer holds it
             error = raised
         return RecvPayload(payload.proc_id, payload.req_id, payload.method, value, error)
