@@ -3,8 +3,7 @@
 `planvec.Swarm` and its kin plan one action; `planvec.run_episode` plans and acts until the episode ends.
 
     base       `Planner`, the base class: a frozen configuration with `begin` to override
-    search     `Search`, one decision in progress, and the requests that it may make
-    driver     the loop that sends requests to the stepper
+    search     `Search`, one decision in progress, the requests that it may make, and the loop that sends them
     plan       `Plan`, the result, and its file
     episode    plans and acts until the episode ends, records that, and writes it to a file
     novelty    features of observations, and which of them were seen before
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from planvec.lazy import lazy_names
 from planvec.planners.base import Planner, check_stepper, help_text, on_command_line, option
-from planvec.planners.driver import PlanCallback, PlanProgress
 from planvec.planners.episode import (
     Episode,
     EpisodeCallback,
@@ -47,7 +45,14 @@ from planvec.planners.plan import (
     save_plan,
 )
 from planvec.planners.root_actions import equal_actions
-from planvec.planners.search import RolloutRequest, Search, Simulation, StepRequest
+from planvec.planners.search import (
+    PlanCallback,
+    PlanProgress,
+    RolloutRequest,
+    Search,
+    Simulation,
+    StepRequest,
+)
 from planvec.planners.shooting.distributions import Distribution
 from planvec.planners.shooting.planners import CEM, ICEM, MPPI, RandomShooting
 from planvec.planners.swarm.config import NormalDt

@@ -28,7 +28,6 @@ from planvec.kernels import (
     step_rows,
     value_at,
 )
-from planvec.planners.driver import Budget, PlanCallback, PlanProgress, check_numbers
 from planvec.planners.mcts.arrays import (
     CALLBACK,
     COMPLETED,
@@ -74,12 +73,12 @@ from planvec.planners.mcts.simulations import (
 )
 from planvec.planners.mcts.subtree import extract_subtree
 from planvec.planners.mcts.tree import Tree
-from planvec.planners.search import Search, ended_error
+from planvec.planners.search import PlanCallback, PlanProgress, Search, check_numbers, ended_error
 from planvec.rows import BatchStepper, KernelUse, Outputs, Perform, RolloutBatch, StepBatch, StepsHere
 
 # -- The loop of a compiled search: what the driver does in Python, for one root.
 #
-# It begins simulations, and processes the answers in the order of the requests, as `planvec.planners.driver`
+# It begins simulations, and processes the answers in the order of the requests, as `planvec.planners.search`
 # does. It knows no kernel and is compiled once; `run_search` below answers the requests.
 #
 # Letters: K slots, S bytes of a state.
@@ -307,10 +306,8 @@ class SearchRun:
 
     # `search`: one that has not begun; `started`: `perf_counter()` at the beginning of the call.
 
-    def __init__(
-        self, search: TreeSearch, perform: Perform, use: KernelUse | None, budget: Budget, started: float
-    ) -> None:
-        self._search, self._budget, self._started = search, budget, started
+    def __init__(self, search: TreeSearch, perform: Perform, use: KernelUse | None, started: float) -> None:
+        self._search, self._started = search, started
         self._perform_request, self._use = perform, use
         config, simulations = search.config, search.simulations
         num_slots, num_seeds = config.batch_size, config.batch_size * (search.rules.chance != SINGLE)
@@ -344,7 +341,7 @@ class SearchRun:
     def proceed(self, callback: PlanCallback | None) -> bool:
         """Run for some milliseconds, or up to the next call of the callback. Returns whether it is over."""
         totals = self._progress.totals
-        has_limits = callback is not None or self._budget.max_seconds is not None
+        has_limits = callback is not None or self._search.config.max_seconds is not None
         most = 1 if callback is not None else max(1, _MAX_SIMULATIONS // self._search.config.batch_size)
         started = time.perf_counter()
         ends = started + SECONDS_PER_RUN
@@ -396,7 +393,7 @@ class SearchRun:
 
     def _check_limits(self, callback: PlanCallback | None, num_events: int, was_stopped: bool) -> None:
         """Call the callback after a batch, and look at the clock."""
-        totals, limit = self._progress.totals, self._budget.max_seconds
+        totals, limit = self._progress.totals, self._search.config.max_seconds
         if callback is not None and totals[NUM_EVENTS] > num_events and callback(*self.counts()):
             if not was_stopped and totals[STOP] in (GOES_ON, MAX_ENV_STEPS):
                 totals[STOP] = CALLBACK
@@ -489,7 +486,6 @@ _seconds: WeakKeyDictionary[CompiledKernel, float] = WeakKeyDictionary()
 def run_here(
     env: BatchStepper,
     searches: Sequence[Search],
-    budget: Budget,
     started: float,
     callback: PlanCallback | None,
 ) -> bool:
@@ -509,8 +505,8 @@ def run_here(
     perform = env.row_use()
     if perform is None:
         return False
-    use = _kernel_use(env, suited, budget)
-    runs = [SearchRun(search, perform, use, budget, started) for search in suited]
+    use = _kernel_use(env, suited)
+    runs = [SearchRun(search, perform, use, started) for search in suited]
     loading = time.perf_counter()
     for run in runs:
         run.load()
@@ -542,9 +538,18 @@ def run_here(
     return True
 
 
-def _kernel_use(env: StepsHere, searches: list[TreeSearch], budget: Budget) -> KernelUse | None:
+def _kernel_use(env: StepsHere, searches: list[TreeSearch]) -> KernelUse | None:
     """Return the use of a kernel in a compiled loop; None if there is none, or loading it takes longer."""
-    seconds = sum(_estimate(search, budget) for search in searches)
+    seconds = 0.0  # that the searches would take without the compiled loop
+    for search in searches:
+        config = search.config
+        limits = [
+            limit * _SECONDS_PER_SIMULATION
+            for limit in (config.simulation_limit, config.max_env_steps)
+            if limit is not None
+        ]
+        limits += [] if config.max_seconds is None else [config.max_seconds]
+        seconds += min(limits, default=0.0)
     use = env.kernel_use(int(seconds / _SECONDS_PER_SIMULATION))
     if use is None or not isinstance(use.kernel, CompiledKernel) or use.kernel.action_range is None:
         return None
@@ -567,13 +572,6 @@ def _is_suited(search: TreeSearch, env: BatchStepper) -> bool:
         and not repeats_rollouts
         and type(search.generator.bit_generator) is np.random.PCG64
     )
-
-
-def _estimate(search: TreeSearch, budget: Budget) -> float:
-    """Return the seconds that a search would take without the compiled loop."""
-    limits = [search.config.simulation_limit, budget.max_env_steps]
-    seconds = [limit * _SECONDS_PER_SIMULATION for limit in limits if limit is not None]
-    return min([*seconds, np.inf if budget.max_seconds is None else budget.max_seconds], default=0.0)
 
 
 # -- Compile the kernels of tree search before they are needed -----------------------------------------------

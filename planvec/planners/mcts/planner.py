@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,6 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
-from planvec.planners.driver import PlanCallback
 from planvec.planners.mcts.arrays import AS_GIVEN, GRAPH
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.setup import (
@@ -27,7 +27,7 @@ from planvec.planners.mcts.setup import (
 from planvec.planners.mcts.tree import Tree
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import check_action_space, list_actions
-from planvec.planners.search import Search
+from planvec.planners.search import PlanCallback, Search
 from planvec.rows import ACTION_MASK_FIELD, BatchStepper, action_masks, has_players
 
 
@@ -161,14 +161,13 @@ class MCTS(MCTSConfig):
         return known.kind == tree_kind(config, rules, listed is None, choice)
 
     def _run(
-        self, env: BatchStepper, searches: list[Search], started: float, callback: PlanCallback | None
-    ) -> list[Plan]:
+        self, env: BatchStepper, searches: Sequence[Search], started: float, callback: PlanCallback | None
+    ) -> None:
         """Run searches to their end, without the driver where that is possible."""
         from planvec.planners.mcts.compiled import run_here  # here, since numba takes long to import
 
-        if run_here(env, searches, self._budget, started, callback):
-            return self._plans(searches, started)
-        return super()._run(env, searches, started, callback)
+        if not run_here(env, searches, started, callback):
+            super()._run(env, searches, started, callback)
 
     def resume(
         self,
@@ -206,4 +205,4 @@ class MCTS(MCTSConfig):
         number = tree.kind.choice if config.is_adaptive else AS_GIVEN
         choice = Choice(with_choice(config, number), number, 0)
         search = TreeSearch(choice, env, tree.states[:1], generator, tree, None, is_new_root=False)
-        return self._run(env, [search], started, callback)[0]
+        return self._plans(env, [search], started, callback)[0]
