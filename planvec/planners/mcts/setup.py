@@ -6,6 +6,7 @@ Letters: A actions, N nodes.
 from __future__ import annotations
 
 import dataclasses
+import math
 import pickle
 import time
 from collections.abc import Hashable
@@ -16,29 +17,65 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.mcts.arrays import (
-    ALL,
+from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.tree import (
     AS_GIVEN,
     GRAPH,
     NODES,
     NUM_OUTCOMES,
     OPEN_LOOP,
-    SCALE_BY_NODE,
-    SCALE_BY_TREE,
     SHORT_ROLLOUTS,
     SINGLE,
-    Rules,
+    Tree,
     TreeKind,
     bytes_per_node,
     empty_arrays,
 )
-from planvec.planners.mcts.config import MCTSConfig
-from planvec.planners.mcts.tree import Tree
 from planvec.planners.root_actions import list_actions, space_leaves
 from planvec.planners.search import StepRequest, check_answer, send_steps
 from planvec.rows import ACTION_MASK_FIELD, PLAYER_FIELD, BatchStepper, has_players, is_fixed
 
 _BYTES_OF_OBJECT = 160  # memory of a `SavedState`, besides its data
+
+
+# special values of `Rules.value_scale`; any other value is the scale itself
+SCALE_BY_TREE, SCALE_BY_NODE = -1.0, -2.0
+_ALL = (math.inf, 0.0)  # A value of `Rules.widening`: no limit
+
+
+class Rules(NamedTuple):
+    """The settings of a search, and the form of its states, as compiled code reads them."""
+
+    exploration: float = 1.0  # factor of the exploration term
+    value_scale: float = 1.0  # further factor of it: a number, `SCALE_BY_TREE` or `SCALE_BY_NODE`
+    use_priors: bool = False  # whether to select by PUCT, else by UCT
+    use_legal: bool = False  # whether there are masks of legal actions
+    chance: int = SINGLE  # `SINGLE`, `NODES` or `OPEN_LOOP`
+    max_depth: int = 1  # D
+    # A node tries `widening[0] * visits ** widening[1]` actions; (inf, 0): all
+    widening: tuple[float, float] = _ALL
+    outcome_widening: tuple[float, float] = _ALL  # the same for the outcomes sampled of an action
+    # whether a value is computed from the values of its outcomes, as a graph needs it, or is the mean of the
+    # returns of its simulations
+    backs_up_values: bool = False
+    # whether the value of a node is that of its best action, or the mean of its simulations
+    backs_up_max: bool = False
+    proves: bool = False  # whether exactly known values are passed up
+    # the lowest and the highest return that is possible
+    value_bounds: tuple[float, float] = (-math.inf, math.inf)
+    seed: int = 0  # fixes the choice among ties and among outcomes, in [0, 2**62)
+    num_simulations: int = -1  # at most; -1: no limit
+    max_env_steps: int = -1  # environment steps; -1: no limit
+    rollout_steps: int = 0  # H of the rollouts from new nodes; 0: none
+    # whether the values of leaves are requested: with rollouts, and for an open loop with a function of the
+    # user
+    asks_leaves: bool = False
+    discount: float = 1.0  # factor per environment step
+    state_bytes: int = 0  # S; 0 if states are objects, which compiled code does not see
+    action_bytes: int = 0  # bytes of one action; 0 if every node has its own
+    player_at: int = -1  # index of the byte of a state that holds the player to move; -1: there is one player
+    # index of the first of the A bytes of a state that hold the legal actions; -1: there are none
+    mask_at: int = -1
 
 
 def make_rules(
@@ -52,7 +89,7 @@ def make_rules(
     chance = SINGLE
     if env.is_stochastic and config.chance != "foresee":
         chance = OPEN_LOOP if config.chance == "open_loop" else NODES
-    widening = config.widening or ((1.0, 0.5) if listed is None else ALL)
+    widening = config.widening or ((1.0, 0.5) if listed is None else _ALL)
     scale = config.value_scale
     low, high = config.value_bounds or (-np.inf, np.inf)
     scales = {"tree": SCALE_BY_TREE, "node": SCALE_BY_NODE}
@@ -72,7 +109,7 @@ def make_rules(
         proves=config.value_bounds is not None and chance == SINGLE,
         value_bounds=(float(low), float(high)),
         seed=seed,
-        num_simulations=-1 if config.simulation_limit is None else config.simulation_limit,
+        num_simulations=-1 if config.num_planned is None else config.num_planned,
         max_env_steps=-1 if config.max_env_steps is None else config.max_env_steps,
         rollout_steps=config.rollout_steps,
         asks_leaves=config.rollout_steps > 0 or (config.has_values and chance == OPEN_LOOP),
@@ -123,7 +160,20 @@ def create_tree(
         )
     kind = tree_kind(config, rules, listed is None, choice)
     if known is not None:
-        _check_known(known, num_actions, kind)
+        if known.kind.choice != choice:
+            raise InvalidBatchError(
+                "tree: expected one that was searched with the same settings, got one for which a look at "
+                "the environment has chosen them; resume it without transpositions, rollout_horizon and "
+                "backup, or call plan() instead"
+            )
+        wanted = {"actions a node": num_actions, **kind._asdict()}
+        got = {"actions a node": known.num_actions, **known.kind._asdict()}
+        for name, value in wanted.items():
+            if got[name] != value:
+                raise InvalidBatchError(
+                    f"tree: expected one that was searched with the same settings, with {name}: {value}, got "
+                    f"{got[name]}; call plan() instead"
+                )
         # Compiled steps do not look at listed actions any more. Drawn ones are checked in each batch.
         if listed is not None and not (
             known.actions.dtype == listed.dtype and np.array_equal(known.actions, listed)
@@ -172,7 +222,7 @@ def _capacity(
     if known is not None:
         num_used += max(known.num_nodes, int(known.arrays.counters[NUM_OUTCOMES]))
     affordable = max(config.max_memory - in_flight, 0) // per_node - num_used
-    limits = [config.simulation_limit, config.max_env_steps]
+    limits = [config.num_planned, config.max_env_steps]
     wanted = min((limit for limit in limits if limit is not None), default=max(affordable, 1))
     if wanted > affordable:
         needed = (num_used + wanted) * per_node + in_flight
@@ -182,24 +232,6 @@ def _capacity(
             f"{config.max_memory:,}; simulate less, or raise max_memory"
         )
     return num_used + wanted
-
-
-def _check_known(tree: Tree, num_actions: int, kind: TreeKind) -> None:
-    """Check that a tree was searched with the same settings."""
-    if tree.kind.choice != kind.choice:
-        raise InvalidBatchError(
-            "tree: expected one that was searched with the same settings, got one for which a look at the "
-            "environment has chosen them; resume it without transpositions, rollout_horizon and backup, or "
-            "call plan() instead"
-        )
-    wanted = {"actions a node": num_actions, **kind._asdict()}
-    got = {"actions a node": tree.num_actions, **tree.kind._asdict()}
-    for name, value in wanted.items():
-        if got[name] != value:
-            raise InvalidBatchError(
-                f"tree: expected one that was searched with the same settings, with {name}: {value}, got "
-                f"{got[name]}; call plan() instead"
-            )
 
 
 # -- Chooses what a search does where its settings leave it open, by a look at the environment.
@@ -268,7 +300,7 @@ def choose(
     config: MCTSConfig, env: BatchStepper, state: NDArray[Any], generator: np.random.Generator
 ) -> Choice:
     """Choose the way to search from a state, by a look: W random walks of at most T steps."""
-    limits = [config.max_env_steps, config.simulation_limit]
+    limits = [config.max_env_steps, config.num_planned]
     per_simulation = (1, config.dt + config.rollout_steps)
     steps = (limit * each for limit, each in zip(limits, per_simulation, strict=True) if limit is not None)
     budget = min([*steps, 1e9])  # environment steps that a decision would take
