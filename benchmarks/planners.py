@@ -31,20 +31,21 @@ from figures import Figures, add_plain
 
 import planvec
 from planvec.kernels import compile_loop, jit, value_at
-from planvec.planners.mcts import phases
-from planvec.planners.mcts.arrays import (
+from planvec.planners.mcts.setup import SCALE_BY_TREE, Rules
+from planvec.planners.mcts.simulations import (
     NONE,
-    NUM_NODES,
     PERFORM,
-    SCALE_BY_TREE,
-    Rules,
+    Simulations,
     Steps,
-    TreeKind,
-    empty_arrays,
+    begin,
+    init,
+    mix,
+    new_steps,
+    no_halving,
+    search_code,
+    take_steps,
 )
-from planvec.planners.mcts.phases import mix
-from planvec.planners.mcts.simulations import Simulations, begin, new_steps, search_code, take_steps
-from planvec.planners.mcts.tree import Tree
+from planvec.planners.mcts.tree import NUM_NODES, Tree, TreeKind, empty_arrays
 from planvec.rows import Completed
 
 NUM_ACTIONS = 7
@@ -106,9 +107,9 @@ def tree_alone(num_in_flight: int, num_simulations: int) -> Callable[[], float]:
         seconds = 0.0
         for _ in range(repeats):
             arrays = empty_arrays(capacity, NUM_ACTIONS, 100, False, False)
-            phases.init(arrays, rules)
+            init(arrays, rules)
             tree = Tree(arrays, states, np.arange(NUM_ACTIONS), kind)
-            memory = Simulations(config, rules, tree, states[:1], phases.no_halving()).memory
+            memory = Simulations(config, rules, tree, states[:1], no_halving()).memory
             search = compile_loop(_search, search_code(), numba.typeof(memory), numba.typeof(steps))
             started = time.perf_counter()
             search(None, memory, steps)

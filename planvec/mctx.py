@@ -112,7 +112,11 @@ def recurrent_fn(
     check_number("discount", discount, 0, 1)
     check_integer("dt", dt, 1)
     space: Any = env.action_space
-    shape, dtype = _observation_form(env)
+    observed = env.observation_space
+    if not isinstance(observed, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        raise UnsupportedEnvError(f"observation_space: expected one array of numbers, got {observed}")
+    # JAX has no 64 bits by default.
+    shape, dtype = observed.shape or (), jax.dtypes.canonicalize_dtype(observed.dtype)
 
     def step(action: Any, embedding: Any, seeds: Any) -> tuple[Any, ...]:
         """Step rows outside of JAX."""
@@ -177,14 +181,6 @@ def _check(env: BatchStepper) -> None:
         )
     if not isinstance(env.action_space, spaces.Discrete):
         raise UnsupportedEnvError(f"action_space: expected Discrete, got {env.action_space}")
-
-
-def _observation_form(env: BatchStepper) -> tuple[tuple[int, ...], Any]:
-    """Return the shape and the dtype of one observation for JAX, which has no 64 bits by default."""
-    space = env.observation_space
-    if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        raise UnsupportedEnvError(f"observation_space: expected one array of numbers, got {space}")
-    return space.shape or (), jax.dtypes.canonicalize_dtype(space.dtype)
 
 
 def _observed(observations: Any) -> NDArray[Any]:

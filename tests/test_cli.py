@@ -27,7 +27,6 @@ from planvec.planners import (
     EpisodeRecorder,
     Plan,
     Planner,
-    PlannerEntry,
     Search,
     StepRequest,
     Swarm,
@@ -294,7 +293,7 @@ class Constant(Planner):
 def test_a_planner_is_added_by_one_entry_in_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(PLANNERS, "constant", PlannerEntry(__name__, "Constant"))
+    monkeypatch.setitem(PLANNERS, "constant", Constant)
     arguments = ["--planner", "constant", "--constant", "0", "--num-workers", "0", "--max-steps", "4"]
     assert main(["plan", "CartPole-v1", *arguments, "--out", str(tmp_path)]) == 0
     assert arrays(tmp_path / "trajectory.npz")["actions"].tolist() == [0, 0, 0, 0]
@@ -309,7 +308,7 @@ def test_every_option_has_a_help_text(name: str) -> None:
     parser = argparse.ArgumentParser()
     add_planner(parser, name)
     actions = [action for action in parser._actions if action.dest not in ("help", "planner")]
-    planner_class = PLANNERS[name].load()
+    planner_class = PLANNERS[name]
     offered = {field.name for field in dataclasses.fields(planner_class) if on_command_line(field)}
     assert {action.dest for action in actions} == offered >= {"max_env_steps", "max_seconds"}
     for action in actions:
@@ -318,7 +317,7 @@ def test_every_option_has_a_help_text(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLANNERS)
 def test_the_docstring_of_a_planner_names_every_field(name: str) -> None:
-    planner_class = PLANNERS[name].load()
+    planner_class = PLANNERS[name]
     arguments = (inspect.getdoc(planner_class) or "").partition("\nArgs:\n")[2].partition("\nRaises:")[0]
     names = ", ".join(re.findall(r"^    (\w+(?:, \w+)*): ", arguments, re.MULTILINE)).split(", ")
     assert sorted(names) == sorted(field.name for field in dataclasses.fields(planner_class))
@@ -326,7 +325,7 @@ def test_the_docstring_of_a_planner_names_every_field(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLANNERS)
 def test_only_functions_are_not_options(name: str) -> None:
-    for field in dataclasses.fields(PLANNERS[name].load()):
+    for field in dataclasses.fields(PLANNERS[name]):
         assert on_command_line(field) or "Function" in str(field.type), field.name
 
 

@@ -15,7 +15,7 @@ from marks import slow_after
 
 import planvec
 from planvec import MCTS
-from planvec.planners.mcts.phases import considered_visits
+from planvec.planners.mcts.simulations import considered_visits
 from planvec.planners.mcts.tree import Tree
 
 GUMBEL = MCTS(num_simulations=32, root_selection="gumbel", rollout_horizon=10)

@@ -21,10 +21,9 @@ from naive_search import NaiveSearch
 import planvec
 from planvec import MCTS
 from planvec.planners import PlanProgress
-from planvec.planners.mcts import phases, simulations
-from planvec.planners.mcts.arrays import SINGLE, TreeKind, bytes_per_node
+from planvec.planners.mcts import simulations
 from planvec.planners.mcts.compiled import warm_up
-from planvec.planners.mcts.tree import Tree
+from planvec.planners.mcts.tree import SINGLE, Tree, TreeKind, bytes_per_node
 from planvec.rows import Completed
 
 LAKE: dict[str, Any] = {"is_slippery": False}
@@ -713,7 +712,7 @@ def test_an_ended_state_is_refused() -> None:
 @pytest.mark.slow
 def test_kernels_are_compiled_once_for_every_kind_of_search() -> None:
     warm_up(MCTS())
-    compiled = [phases.init, *simulations.ENTRANCES]
+    compiled = [simulations.init, *simulations.ENTRANCES]
     for config in CONFIGS.values():
         if config.rollout_policy is None:
             plan(config, "FrozenLake-v1")

@@ -16,8 +16,7 @@ from marks import slow_after
 
 import planvec
 from planvec import MCTS
-from planvec.planners.mcts.arrays import AS_GIVEN, GRAPH, SHORT_ROLLOUTS
-from planvec.planners.mcts.tree import Tree
+from planvec.planners.mcts.tree import AS_GIVEN, GRAPH, SHORT_ROLLOUTS, Tree
 
 PLANNER = MCTS(max_env_steps=1000)
 LAKE: dict[str, Any] = {"map_name": "8x8", "is_slippery": False}

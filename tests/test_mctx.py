@@ -19,7 +19,7 @@ from test_gumbel import Bandit
 
 import planvec
 import planvec.mctx
-from planvec.planners.mcts.phases import considered_visits
+from planvec.planners.mcts.simulations import considered_visits
 
 DISCOUNT = 0.95
 

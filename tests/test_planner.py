@@ -23,7 +23,7 @@ SMALL_OPTIONS: dict[str, dict[str, Any]] = {
 }
 every_planner = pytest.mark.parametrize(
     "planner",
-    [entry.load()(**SMALL_OPTIONS.get(name, {})) for name, entry in PLANNERS.items()],
+    [planner(**SMALL_OPTIONS.get(name, {})) for name, planner in PLANNERS.items()],
     ids=PLANNERS.keys(),
 )
 

@@ -136,6 +136,16 @@ def test_trees_with_random_numbers_are_refused_or_can_be_searched(saved: bytes, 
                 CONFIG.resume(env, Tree.load(path), seed=0)
 
 
+def test_a_tree_of_an_open_loop_is_read_where_its_nodes_wait_for_an_evaluation(tmp_path: Path) -> None:
+    """The episode of the first simulation of a node has ended there, so that nothing has evaluated it."""
+    with planvec.PlanEnv("FrozenLake-v1") as env:
+        planner = MCTS(num_simulations=200, rollout_horizon=4, chance="open_loop")
+        tree = planner.plan(env, env.reset(seed=0).state, seed=0).search_data
+    assert tree.arrays.used().pending.any()
+    tree.save(tmp_path / "tree.npz")
+    assert Tree.load(tmp_path / "tree.npz").num_nodes == tree.num_nodes
+
+
 def test_another_archive_is_no_tree(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "tree.npz", "w") as archive:
         archive.writestr("notes.txt", "hello")

@@ -27,7 +27,7 @@ def options_of(name: str) -> dict[str, dataclasses.Field[Any]]:
     """Return the options of a planner, such as "--num-walkers", and the fields that they set."""
     from planvec.planners import PLANNERS, on_command_line
 
-    fields = dataclasses.fields(PLANNERS[name].load())
+    fields = dataclasses.fields(PLANNERS[name])
     return {f"--{field.name.replace('_', '-')}": field for field in fields if on_command_line(field)}
 
 
@@ -44,7 +44,7 @@ def make_planner(name: str, options: dict[str, Any]) -> Planner:
         if field not in known:
             raise ValueError(f"{field}: expected an option of the planner {name}: {', '.join(known)}")
     try:
-        return PLANNERS[name].load()(**options)
+        return PLANNERS[name](**options)
     except ValueError as error:
         field, colon, problem = str(error).partition(":")
         raise ValueError(f"{known[field]}:{problem}" if colon and field in known else error) from error
@@ -68,7 +68,7 @@ def add_planner(parser: argparse.ArgumentParser, name: str) -> None:
     )
     others = ", ".join(other for other in PLANNERS if other != name)
     parser.epilog = f"The options of {others}: planvec plan --planner NAME --help"
-    planner_class, options = PLANNERS[name].load(), options_of(name)
+    planner_class, options = PLANNERS[name], options_of(name)
     first_paragraph = (inspect.getdoc(planner_class) or "").partition("\n\n")[0]
     group = parser.add_argument_group(f"--planner {name}", " ".join(first_paragraph.split()).rstrip("."))
     hints = typing.get_type_hints(planner_class)

@@ -3,8 +3,7 @@
 `planvec.Swarm` and its kin plan one action; `planvec.run_episode` plans and acts until the episode ends.
 
     base       `Planner`, the base class: a frozen configuration with `begin` to override
-    search     `Search`, one decision in progress, and the requests that it may make
-    driver     the loop that sends requests to the stepper
+    search     `Search`, one decision in progress, the requests that it may make, and the loop that sends them
     plan       `Plan`, the result, and its file
     episode    plans and acts until the episode ends, records that, and writes it to a file
     novelty    features of observations, and which of them were seen before
@@ -13,12 +12,10 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from planvec.lazy import lazy_names
 from planvec.planners.base import Planner, check_stepper, help_text, on_command_line, option
-from planvec.planners.driver import PlanCallback, PlanProgress
 from planvec.planners.episode import (
     Episode,
     EpisodeCallback,
@@ -33,7 +30,7 @@ from planvec.planners.episode import (
     trajectory_arrays,
 )
 from planvec.planners.mcts.planner import MCTS
-from planvec.planners.mcts.tree import Tree, node_visits, view_of
+from planvec.planners.mcts.tree import Tree
 from planvec.planners.novelty.numbers import images_of, integer_rows, is_screen, numbers_of_space
 from planvec.planners.plan import (
     Plan,
@@ -47,7 +44,14 @@ from planvec.planners.plan import (
     save_plan,
 )
 from planvec.planners.root_actions import equal_actions
-from planvec.planners.search import RolloutRequest, Search, Simulation, StepRequest
+from planvec.planners.search import (
+    PlanCallback,
+    PlanProgress,
+    RolloutRequest,
+    Search,
+    Simulation,
+    StepRequest,
+)
 from planvec.planners.shooting.distributions import Distribution
 from planvec.planners.shooting.planners import CEM, ICEM, MPPI, RandomShooting
 from planvec.planners.swarm.config import NormalDt
@@ -75,7 +79,6 @@ __all__ = [
     "PlanCallback",
     "PlanProgress",
     "Planner",
-    "PlannerEntry",
     "RandomShooting",
     "RolloutIW",
     "RolloutRequest",
@@ -101,7 +104,6 @@ __all__ = [
     "integer_rows",
     "is_screen",
     "load_plan",
-    "node_visits",
     "numbers_of_space",
     "on_command_line",
     "option",
@@ -112,33 +114,20 @@ __all__ = [
     "save_plan",
     "save_trajectory",
     "trajectory_arrays",
-    "view_of",
 ]
 
 
-class PlannerEntry(NamedTuple):
-    """Names the class of a planner, which is imported when it is used."""
-
-    module: str  # full name of the module or package
-    class_name: str
-
-    def load(self) -> type[Planner]:
-        """Import and return the class."""
-        planner_class: type[Planner] = getattr(importlib.import_module(self.module), self.class_name)
-        return planner_class
-
-
 # The table of planners, from which the command line takes them: name there -> class
-PLANNERS = {
-    "swarm": PlannerEntry("planvec.planners.swarm.planner", "Swarm"),
-    "swarm-wave": PlannerEntry("planvec.planners.swarm.planner", "SwarmWave"),
-    "mcts": PlannerEntry("planvec.planners.mcts.planner", "MCTS"),
-    "rollout-iw": PlannerEntry("planvec.planners.width.planner", "RolloutIW"),
-    "iw": PlannerEntry("planvec.planners.width.planner", "IW"),
-    "random-shooting": PlannerEntry("planvec.planners.shooting.planners", "RandomShooting"),
-    "cem": PlannerEntry("planvec.planners.shooting.planners", "CEM"),
-    "icem": PlannerEntry("planvec.planners.shooting.planners", "ICEM"),
-    "mppi": PlannerEntry("planvec.planners.shooting.planners", "MPPI"),
+PLANNERS: dict[str, type[Planner]] = {
+    "swarm": Swarm,
+    "swarm-wave": SwarmWave,
+    "mcts": MCTS,
+    "rollout-iw": RolloutIW,
+    "iw": IW,
+    "random-shooting": RandomShooting,
+    "cem": CEM,
+    "icem": ICEM,
+    "mppi": MPPI,
 }
 
 if not TYPE_CHECKING:  # they import numba

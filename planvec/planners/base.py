@@ -10,26 +10,18 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import Field, dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, TypeVar
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
-from planvec.planners.driver import Budget, PlanCallback, drive
 from planvec.planners.plan import Plan
-from planvec.planners.search import Search
+from planvec.planners.search import PlanCallback, Search, drive
 from planvec.rows import BatchStepper, Start, check_integer, check_number, check_seed, has_players
 
 # -- Checks the arguments that planners share: steppers, planners, and states --------------------------------
-
-
-@runtime_checkable
-class _HasBaseState(Protocol):
-    """A stepper that keeps a base state; one made only to plan at given states may not."""
-
-    def get_state(self) -> Any: ...
 
 
 def check_stepper(env: Any) -> None:
@@ -55,29 +47,16 @@ def check_planner(planner: Any) -> None:
         raise TypeError(f"planner: expected an instance of a planvec.Planner, got {planner!r}")
 
 
-def check_previous(previous: Any, dtype: np.dtype[Any]) -> None:
-    """Check that an argument is None, or a plan whose states have a dtype."""
-    if previous is None:
-        return
-    if not isinstance(previous, Plan):
-        raise TypeError(f"previous: expected a planvec.Plan or None, got {previous!r}")
-    states = getattr(previous.search_data, "saved_states", None)
-    if states is not None and len(states) and states.dtype != dtype:
-        raise InvalidBatchError(
-            f"previous: expected a plan of this environment, whose states are {dtype}, got one with states "
-            f"{states.dtype}; pass None at the first decision in an environment"
-        )
-
-
 def one_state(env: BatchStepper, state: Any) -> NDArray[Any]:
     """Return a state as an array `[1]`."""
     if state is None:
-        if not isinstance(env, _HasBaseState):
+        get_state = getattr(env, "get_state", None)  # one made only to plan at given states has none
+        if get_state is None:
             raise InvalidBatchError(
                 f"state: expected one state, got None, and {type(env).__name__} has no get_state(); "
                 "pass the state to plan at, such as env.reset(seed=0).state"
             )
-        state = env.get_state()
+        state = get_state()
     if isinstance(state, Start):
         raise InvalidBatchError("state: expected one state, got Start; pass its .state")
     if not isinstance(state, (np.ndarray, np.void)):
@@ -146,19 +125,6 @@ def document_options(planner_class: type) -> None:
     section = "\n".join(["    Args:", *(line for text in lines for line in wrap.wrap(text))])
     text, raises, rest = doc.partition("    Raises:\n")
     planner_class.__doc__ = f"{text.rstrip()}\n\n{section}\n\n{raises}{rest}".rstrip() + "\n    "
-
-
-# -- Tells which planners play games of two players ----------------------------------------------------------
-
-
-def check_players(dtype: np.dtype[Any], planner: Planner) -> None:
-    """Check that a planner supports as many players as the states have."""
-    # `dtype`: The dtype of the states.
-    if has_players(dtype) and not planner.plays_games:
-        raise UnsupportedEnvError(
-            f"{type(planner).__name__}: expected an environment with one player, got a game of two; "
-            "it would plan as if the other one played along. planvec.MCTS plans against the other"
-        )
 
 
 # -- The base class ------------------------------------------------------------------------------------------
@@ -278,14 +244,16 @@ class Planner(ABC):
             UnsupportedEnvError: The planner does not support the action space, or games of two players.
         """
         check_stepper(env)
-        return self._plan_all(env, [one_state(env, state)], [seed], [previous], [info], callback)[0]
+        return self.plan_batch(
+            env, one_state(env, state), seeds=[seed], previous=[previous], infos=[info], callback=callback
+        )[0]
 
     def plan_batch(
         self,
         env: BatchStepper,
         states: NDArray[Any],
         *,
-        seeds: Sequence[int] | NDArray[np.integer[Any]] | None = None,
+        seeds: Sequence[int | None] | NDArray[np.integer[Any]] | None = None,
         previous: Sequence[Plan | None] | None = None,
         infos: Sequence[dict[str, Any] | None] | None = None,
         callback: PlanCallback | None = None,
@@ -319,44 +287,34 @@ class Planner(ABC):
                 raise InvalidBatchError(
                     f"{name}: expected one per state ({len(states)}), got {len(arguments[name])}"
                 )
-        roots = [states[row : row + 1] for row in range(len(states))]
-        return self._plan_all(
-            env, roots, arguments["seeds"], arguments["previous"], arguments["infos"], callback
-        )
-
-    def _plan_all(
-        self,
-        env: BatchStepper,
-        roots: list[NDArray[Any]],
-        seeds: Sequence[Any],
-        previous: Sequence[Plan | None],
-        infos: Sequence[dict[str, Any] | None],
-        callback: PlanCallback | None,
-    ) -> list[Plan]:
-        for state, before in zip(roots, previous, strict=True):
-            check_players(state.dtype, self)
-            check_previous(before, state.dtype)
+        if has_players(states.dtype) and not self.plays_games:
+            raise UnsupportedEnvError(
+                f"{type(self).__name__}: expected an environment with one player, got a game of two; "
+                "it would plan as if the other one played along. planvec.MCTS plans against the other"
+            )
+        for before in arguments["previous"]:
+            if before is None:
+                continue
+            if not isinstance(before, Plan):
+                raise TypeError(f"previous: expected a planvec.Plan or None, got {before!r}")
+            known = getattr(before.search_data, "saved_states", None)
+            if known is not None and len(known) and known.dtype != states.dtype:
+                raise InvalidBatchError(
+                    f"previous: expected a plan of this environment, whose states are {states.dtype}, got "
+                    f"one with states {known.dtype}; pass None at the first decision in an environment"
+                )
         started = time.perf_counter()
         searches = []
-        for state, seed, before, info in zip(roots, seeds, previous, infos, strict=True):
+        for row, (seed, before, info) in enumerate(zip(*arguments.values(), strict=True)):
+            state = states[row : row + 1]
             searches.append(self.begin(env, state, self._generator(seed), previous=before, info=info))
-        return self._run(env, searches, started, callback)
+        return self._plans(env, searches, started, callback)
 
-    def _run(
-        self, env: BatchStepper, searches: list[Search], started: float, callback: PlanCallback | None
+    def _plans(
+        self, env: BatchStepper, searches: Sequence[Search], started: float, callback: PlanCallback | None
     ) -> list[Plan]:
-        """Run searches to their end and return their plans."""
-        drive(env, searches, self._budget, started, callback)
-        return self._plans(searches, started)
-
-    @property
-    def _budget(self) -> Budget:
-        """The limits of a decision."""
-        return Budget(self.max_env_steps, self.max_seconds)
-
-    @staticmethod
-    def _plans(searches: Sequence[Search], started: float) -> list[Plan]:
-        """Return the plans of searches that are over."""
+        """Run searches to their end, and return their plans."""
+        self._run(env, searches, started, callback)
         elapsed, plans = time.perf_counter() - started, []
         for search in searches:
             plan = search.plan()
@@ -375,6 +333,12 @@ class Planner(ABC):
                 )
             )
         return plans
+
+    def _run(
+        self, env: BatchStepper, searches: Sequence[Search], started: float, callback: PlanCallback | None
+    ) -> None:
+        """Run searches to their end."""
+        drive(env, searches, started, callback, self.max_env_steps, self.max_seconds)
 
     @staticmethod
     def _generator(seed: int | None) -> np.random.Generator:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.base import Planner, check_planner, check_stepper, one_state
-from planvec.planners.driver import PlanCallback
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import space_leaves, tree_of_leaves
+from planvec.planners.search import PlanCallback
 from planvec.rows import (
     PLAYER_FIELD,
     BatchStepper,
@@ -289,7 +289,16 @@ def run_episode(
     recorder = recorder or EpisodeRecorder(env.action_space, env.observation_space)
     start = env.reset(seed=seed)
     recorder.begin(seed, start)
-    return _play(env, planner, recorder, start.state, start.info, None, max_steps, callback, plan_callback)
+    return resume_episode(
+        env,
+        planner,
+        recorder,
+        info=start.info,
+        previous=None,
+        max_steps=max_steps,
+        callback=callback,
+        plan_callback=plan_callback,
+    )
 
 
 def resume_episode(
@@ -321,25 +330,9 @@ def resume_episode(
     """
     check_stepper(env)
     check_planner(planner)
-    state = recorder.last_state
-    return _play(env, planner, recorder, state, info, previous, max_steps, callback, plan_callback)
-
-
-def _play(
-    env: BatchStepper,
-    planner: Planner,
-    recorder: EpisodeRecorder,
-    state: Any,
-    info: dict[str, Any],
-    plan: Plan | None,
-    max_steps: int | None,
-    callback: EpisodeCallback | None,
-    plan_callback: PlanCallback | None,
-) -> Episode:
-    """Play from a state to the end of the episode. The arguments are those of `resume_episode`."""
     if max_steps is not None:
         check_integer("max_steps", max_steps, 1)
-    states = one_state(env, state)
+    states, plan = one_state(env, recorder.last_state), previous
     decisions = np.random.SeedSequence(recorder.seed, n_children_spawned=recorder.num_steps)
     options: dict[str, Any] = {} if plan_callback is None else {"callback": plan_callback}
     while not recorder.has_ended and (max_steps is None or recorder.num_steps < max_steps):

@@ -91,7 +91,11 @@ def action_statistics(
 ) -> ActionStatistics:
     """Group rows by their action."""
     # `actions`: `[B, *action shape]`. `returns`: `[B]`.
-    distinct, index = _distinct(space, actions)
+    if isinstance(space, spaces.Discrete) and space.n <= MAX_CATEGORIES:
+        distinct, index = np.arange(int(space.n), dtype=space.dtype) + space.start, actions - space.start
+    else:
+        distinct, index = np.unique(actions, axis=0, return_inverse=True)
+        index = index.reshape(-1)  # NumPy 2.0 shaped it like the actions
     num_distinct = len(distinct)
     counts = np.bincount(index, minlength=num_distinct).astype(np.int64, copy=False)
     known = np.where(counts > 0, counts, np.nan)
@@ -99,14 +103,6 @@ def action_statistics(
     variances = np.bincount(index, (returns - means[index]) ** 2, num_distinct) / known
     errors = np.sqrt(variances / np.where(counts > 1, counts - 1, np.nan))
     return ActionStatistics(distinct, counts, means, errors)
-
-
-def _distinct(space: Space[Any], actions: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the distinct actions, and for each row the index of its action among them."""
-    if isinstance(space, spaces.Discrete) and space.n <= MAX_CATEGORIES:
-        return np.arange(int(space.n), dtype=space.dtype) + space.start, actions - space.start
-    distinct, index = np.unique(actions, axis=0, return_inverse=True)
-    return distinct, index.reshape(-1)  # NumPy 2.0 shaped it like the actions
 
 
 def most_visited(counts: NDArray[np.int64], means: NDArray[np.float64]) -> int:

@@ -1,15 +1,25 @@
-"""One decision in progress: what a planner implements, and the batches that it can request.
+"""One decision in progress: what a planner implements, and the loop that runs the searches of all planners.
+
+    Search.simulate()  --yield StepRequest-->  drive()  --step_batch(blocking=False)-->  env
+          ^                                      |  ^                                     |
+          +----------send(Transitions)-----------+  +--------------promise.result()-------+
 
 A search requests batches and receives their results. It never learns when they were computed or by which
-worker, so that its plan cannot depend on the number of workers. `planvec.planners.driver` runs searches.
+worker, so that its plan cannot depend on the number of workers. It may have several of its generators in
+flight: while the workers step for one of them, the others select and back up. The step requests of several
+searches (several roots) are sent as one batch.
 
 Letters: B rows, H steps.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from types import GeneratorType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +27,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.plan import Plan
+from planvec.rows import BatchStepper, Promise, Rollouts, Transitions, is_fixed, take_rows
 
 
 class StepRequest(NamedTuple):
@@ -104,3 +115,252 @@ def ended_error() -> InvalidBatchError:
         "state: expected one whose episode goes on, got one that has ended; start another one with "
         "env.reset()"
     )
+
+
+# -- Sends the requests of searches to a stepper, and checks its answers -------------------------------------
+
+
+def check_answer(request: Request, out: Transitions | Rollouts, are_averaged: bool) -> None:
+    """Check that an answer has the rows of its request, and that planners can compute with its rewards."""
+    # Compiled code reads the answers of steppers of any kind, and would read beyond one that is too short.
+    if isinstance(out, Rollouts):
+        numbers, num_steps, states = out.returns, out.num_steps, out.final_states
+    else:
+        numbers, num_steps, states = out.rewards, out.infos["num_steps"], out.new_states
+    shape = request.states.shape
+    fits = (
+        _fits(numbers, shape, "fiub")
+        and _fits(out.terminated, shape, "b")
+        and _fits(out.truncated, shape, "b")
+        and _fits(num_steps, shape, "iu")
+        and _fits(states, shape, request.states.dtype.kind)
+        and states.dtype == request.states.dtype
+    )
+    observations = None if isinstance(out, Rollouts) else out.observations
+    if not fits or (isinstance(observations, np.ndarray) and len(observations) != len(states)):
+        name = "step_batch" if isinstance(request, StepRequest) else "rollout_batch"
+        parts = {**out._asdict(), **(out.infos if isinstance(out, Transitions) else {})}
+        got = ", ".join(f"{key} {_form(part)}" for key, part in parts.items() if key != "infos")
+        raise InvalidBatchError(
+            f"{name}: expected arrays of {len(request.states)} rows: states of the state_dtype, numbers as "
+            f"rewards, bools as flags and integers as num_steps; got {got}"
+        )
+    if are_averaged or isinstance(request, StepRequest):
+        actions = request.actions if isinstance(request, StepRequest) else None
+        check_numbers(numbers, are_averaged, actions)
+
+
+def _fits(part: Any, shape: tuple[int, ...], kinds: str) -> bool:
+    """Return whether a part of an answer is an array of a shape, and of one of some kinds of numbers."""
+    return isinstance(part, np.ndarray) and part.shape == shape and part.dtype.kind in kinds
+
+
+def _form(part: Any) -> str:
+    """Return the type of a part of an answer."""
+    if not isinstance(part, np.ndarray):
+        return type(part).__name__
+    return f"{'records' if part.dtype.names else part.dtype} {part.shape}"
+
+
+def check_numbers(numbers: NDArray[Any], are_averaged: bool, actions: Any) -> None:
+    """Check that rewards or returns are numbers, and finite if they are averaged."""
+    # `numbers`: `[B]`.
+    if not len(numbers):
+        return
+    lowest = numbers.item(numbers.argmin())  # NaN if any of them is
+    if are_averaged:
+        are_right = math.isfinite(lowest) and math.isfinite(numbers.item(numbers.argmax()))
+    else:
+        are_right = not math.isnan(lowest)
+    if are_right:
+        return
+    row = int((~np.isfinite(numbers) if are_averaged else np.isnan(numbers)).argmax())
+    what, where = "returns of rollouts", ""
+    if actions is not None:
+        what, where = "rewards", f" for action {actions[row]}"
+    raise InvalidBatchError(
+        f"{what}: expected {'finite ' * are_averaged}numbers, got {numbers[row]}{where}, which would make "
+        "every mean nan; wrap the environment in gymnasium.wrappers.TransformReward"
+    )
+
+
+def send_steps(env: BatchStepper, requests: list[Any]) -> Promise[Transitions]:
+    """Step the rows of several requests as one batch."""
+    if len(requests) == 1:
+        actions, states, dt, seeds = requests[0]
+    else:
+        actions = np.concatenate([request.actions for request in requests])
+        states = np.concatenate([request.states for request in requests])
+        dt = np.concatenate([np.broadcast_to(request.dt, len(request.states)) for request in requests])
+        seeds = None
+        if requests[0].seeds is not None:
+            seeds = np.concatenate([request.seeds for request in requests])
+    promise: Promise[Transitions] = env.step_batch(actions, states, dt, seeds=seeds, blocking=False)
+    return promise
+
+
+# -- The loop ------------------------------------------------------------------------------------------------
+
+# `callback(num_simulations, num_env_steps)` after each batch; True stops the search
+PlanCallback = Callable[[int, int], bool | None]
+
+
+class PlanProgress:
+    """A plan callback that shows progress now and then, and never stops a search."""
+
+    # Compiled searches need not pause after each batch for it, so that it costs next to nothing.
+
+    def __init__(self, show: Callable[[int, int], object], seconds: float = 0.1) -> None:
+        self._show = show
+        self._seconds = seconds
+        self._next = time.perf_counter() + seconds
+
+    def __call__(self, num_simulations: int, num_env_steps: int) -> None:
+        """Show the progress if it is time."""
+        now = time.perf_counter()
+        if now >= self._next:
+            self._next = now + self._seconds
+            self._show(num_simulations, num_env_steps)
+
+
+class _Pending(NamedTuple):
+    """A request of a search, and the simulation that waits for its answer."""
+
+    number: int  # index of the search
+    simulation: Simulation  # the generator that yielded the request
+    request: Request
+
+
+class _Batch(NamedTuple):
+    """Requests that were sent to the workers as one batch, and the promise of its answer."""
+
+    members: list[_Pending]
+    promise: Promise[Any]
+
+
+_FEW = 64  # numbers that Python adds up faster than NumPy
+
+
+def drive(
+    env: BatchStepper,
+    searches: Sequence[Search],
+    started: float,
+    callback: PlanCallback | None,
+    max_env_steps: int | None,
+    max_seconds: float | None,
+) -> None:
+    """Run searches to their end."""
+    # `started`: `perf_counter()` at the beginning of the call. `max_env_steps`: per root.
+    num_in_flight = [0] * len(searches)
+    batches: deque[_Batch] = deque()  # in the order of sending, which is that of the answers
+
+    def send(members: list[_Pending]) -> None:
+        """Send requests to the workers: all steps as one batch, every rollout as a batch of its own."""
+        # Random rollouts draw by the index of a row in its batch, which must not depend on the other roots.
+        steps = [member for member in members if isinstance(member.request, StepRequest)]
+        # A batch of observations that are no arrays cannot be split again.
+        is_one_batch = len(steps) == 1 or (bool(steps) and is_fixed(env.observation_space))
+        for group in [steps] if is_one_batch else [[member] for member in steps]:
+            batches.append(_Batch(group, send_steps(env, [member.request for member in group])))
+        if len(steps) < len(members):
+            for member in members:
+                request = member.request
+                if isinstance(request, RolloutRequest):
+                    promise = env.rollout_batch(
+                        request.states,
+                        request.horizon,
+                        actions=request.actions,
+                        action_seed=request.action_seed,
+                        seeds=request.seeds,
+                        discount=request.discount,
+                        blocking=False,
+                    )
+                    batches.append(_Batch([member], promise))
+
+    def check_budget() -> None:
+        """Stop the searches that have reached a limit."""
+        late = max_seconds is not None and time.perf_counter() - started >= max_seconds
+        stop = callback is not None and callback(
+            sum(search.num_simulations for search in searches),
+            sum(search.num_env_steps for search in searches),
+        )
+        for search in searches:
+            spent = max_env_steps is not None and search.num_env_steps >= max_env_steps
+            if search.stop_reason is None and (late or stop or spent):
+                search.stop_reason = "callback" if stop else "max_env_steps" if spent else "max_seconds"
+
+    try:
+        while True:
+            # Start at most one simulation of each search: with two of one search in one batch, both answers
+            # would always arrive together, and the workers would be idle while both are processed.
+            members, has_completed = [], False
+            for number, search in enumerate(searches):
+                if search.stop_reason is None and num_in_flight[number] < search.num_in_flight:
+                    before, simulation = search.num_simulations, search.simulate()
+                    if not isinstance(simulation, GeneratorType):
+                        raise TypeError(
+                            f"{type(search).__name__}.simulate: expected a generator, got "
+                            f"{type(simulation).__name__}; request steps by "
+                            "out = yield planvec.StepRequest(actions, states)"
+                        )
+                    request = _next_request(search, simulation, None)
+                    if request is not None:
+                        members.append(_Pending(number, simulation, request))
+                        num_in_flight[number] += 1
+                    has_completed = has_completed or search.num_simulations > before
+            if members:
+                send(members)
+            if has_completed:
+                check_budget()
+            if members or has_completed:
+                continue
+            if not batches:
+                return
+            # None can start: pass on the answer to the oldest batch, and send what is requested next.
+            for member, answer in _answers(batches.popleft()):
+                search, request = searches[member.number], member.request
+                check_answer(request, answer, search.averages)
+                is_step = isinstance(request, StepRequest)
+                counts = answer.infos["num_steps"] if is_step else answer.num_steps
+                search.num_env_steps += sum(counts.tolist()) if len(counts) <= _FEW else int(counts.sum())
+                if not search.num_env_steps:
+                    raise ended_error()
+                request = _next_request(search, member.simulation, answer)
+                if request is None:
+                    num_in_flight[member.number] -= 1
+                else:
+                    members.append(member._replace(request=request))
+            if members:
+                send(members)
+            check_budget()
+    except BaseException:
+        for batch in batches:  # their answers are still to come
+            batch.promise.abandon()
+        raise
+
+
+def _next_request(search: Search, simulation: Simulation, answer: Any) -> Request | None:
+    """Send a simulation an answer (None: it begins); return its next request, None at its end."""
+    try:
+        request = simulation.send(answer)
+    except StopIteration:
+        return None
+    if not isinstance(request, (StepRequest, RolloutRequest)):
+        raise TypeError(
+            f"{type(search).__name__}.simulate: expected it to yield StepRequests or RolloutRequests, got "
+            f"{type(request).__name__}; out = yield planvec.StepRequest(actions, states) gets transitions"
+        )
+    return request
+
+
+def _answers(batch: _Batch) -> list[tuple[_Pending, Any]]:
+    """Wait for the answer to a batch and split it into those of its requests."""
+    answer = batch.promise.result()
+    if len(batch.members) == 1:
+        return [(batch.members[0], answer)]
+    answers, start = [], 0
+    for member in batch.members:
+        stop = start + len(member.request.states)
+        answers.append((member, Transitions(*(take_rows(part, slice(start, stop)) for part in answer))))
+        start = stop
+    return answers

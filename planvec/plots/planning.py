@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.extras import install_command
-from planvec.planners import Distribution, Plan, Tree, TreeView, ViewedTree, Walkers, node_visits, view_of
+from planvec.planners import Distribution, Plan, Tree, TreeView, ViewedTree, Walkers
 from planvec.plots.style import COLORS, MAP, faint, new_axes, outline, text_color
 
 
@@ -136,7 +136,7 @@ def plot_map(
         raise InvalidBatchError(
             f"plan: expected one of planvec.MCTS, RolloutIW or IW whose states have a field {field!r}"
         )
-    visits = np.rint(node_visits(tree)) if isinstance(tree, Tree) else tree.view().visits
+    visits = tree.view().visits
     cells = states[field].astype(np.int64)
     if len(np.shape(shape)) != 1 or len(shape) != 2:
         raise InvalidBatchError(f"shape: expected rows and columns of the map, such as (4, 4), got {shape!r}")
@@ -205,7 +205,7 @@ def tree_picture(tree: Tree | ViewedTree, max_nodes: int) -> TreePicture:
         import igraph
     except ModuleNotFoundError as error:
         raise ImportError(f"plot_tree needs igraph: {install_command('plot')}") from error
-    view = view_of(tree) if isinstance(tree, Tree) else tree.view()
+    view = tree.view()
     parents = view.parents
     order = np.argsort(-view.visits, kind="stable")[:max_nodes]
     kept = {0}

@@ -2,8 +2,7 @@
 
 config      the settings; `setup`: what a search does by them
 planner     `MCTS`; `search`: one decision, its evaluation of leaves and rollouts
-tree, arrays, subtree    the tree, the arrays of a search, and parts of a tree
-phases      selection (UCT, PUCT), halving and backup, compiled
-simulations    the simulations in flight, compiled: their requests, expansion, transpositions
+tree        the tree, its arrays and its file; `subtree`: its compiled queries
+simulations    selection, expansion, evaluation and backup, compiled, of the simulations in flight
 compiled    searches that run here without the driver
 """

@@ -28,12 +28,15 @@ from planvec.kernels import (
     step_rows,
     value_at,
 )
-from planvec.planners.driver import Budget, PlanCallback, PlanProgress, check_numbers
-from planvec.planners.mcts.arrays import (
+from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.search import TreeSearch
+from planvec.planners.mcts.setup import Rules
+from planvec.planners.mcts.simulations import (
     CALLBACK,
     COMPLETED,
     DONE,
     ENDED,
+    ENTRANCES,
     GOES_ON,
     LEAVES,
     MAX_ENV_STEPS,
@@ -49,37 +52,27 @@ from planvec.planners.mcts.arrays import (
     PAUSED,
     PERFORM,
     REFUSED,
-    SINGLE,
     STEPS,
     STOP,
     STOP_REASONS,
-    Progress,
-    Rules,
     Shared,
-    Steps,
-    TreeKind,
-    empty_arrays,
-)
-from planvec.planners.mcts.config import MCTSConfig
-from planvec.planners.mcts.phases import init, no_halving
-from planvec.planners.mcts.search import TreeSearch
-from planvec.planners.mcts.simulations import (
-    ENTRANCES,
     Simulations,
+    Steps,
     begin,
+    init,
     new_steps,
+    no_halving,
     search_code,
     take_steps,
     take_values,
 )
-from planvec.planners.mcts.subtree import extract_subtree
-from planvec.planners.mcts.tree import Tree
-from planvec.planners.search import Search, ended_error
+from planvec.planners.mcts.tree import SINGLE, Tree, TreeKind, empty_arrays
+from planvec.planners.search import PlanCallback, PlanProgress, Search, check_numbers, ended_error
 from planvec.rows import BatchStepper, KernelUse, Outputs, Perform, RolloutBatch, StepBatch, StepsHere
 
 # -- The loop of a compiled search: what the driver does in Python, for one root.
 #
-# It begins simulations, and processes the answers in the order of the requests, as `planvec.planners.driver`
+# It begins simulations, and processes the answers in the order of the requests, as `planvec.planners.search`
 # does. It knows no kernel and is compiled once; `run_search` below answers the requests.
 #
 # Letters: K slots, S bytes of a state.
@@ -163,88 +156,6 @@ class Draws(NamedTuple):
     action_seeds: NDArray[np.uint64]  # `[2]` uint64, those of the rollouts of each half
 
 
-@jit(inline=True)
-def _draw_seeds(progress: Progress, draws: Draws, half: int) -> None:
-    """Draw the seeds of a request, as `planvec.planners.mcts.search` draws them."""
-    if progress.stages[half] == LEAVES:
-        draws.action_seeds[half] = next_uint64(draws.random) >> np.uint64(1)  # as `integers(2**63)`
-    if len(draws.seeds) > 0:
-        first = progress.bounds[half]
-        for row in range(first, first + progress.num_rows[half]):
-            draws.seeds[row] = next_uint64(draws.random)
-
-
-@jit(inline=True)
-def _perform(
-    kernel: Any,
-    constants: Any,
-    shared: Shared,
-    answers: Steps,
-    draws: Draws,
-    time_limit: int,
-    repeats: Any,
-    action_range: Any,
-    half: int,
-) -> bool:
-    """Perform the request of a half with the kernel. Returns whether that was possible."""
-    progress, requests, rules = shared.progress, shared.requests, shared.rules
-    first, count, size = progress.bounds[half], progress.num_rows[half], rules.state_bytes
-    last = first + count
-    states, seeds = requests.states[first * size : last * size], draws.seeds[first:last]
-    answer = answer_of(shared, answers, half)
-    results = (answer.rewards, answer.terminated, answer.truncated, answer.num_steps)
-    zero: Any = np.int64(0)  # 0 would be another type, for which the loops would be compiled again
-    if progress.stages[half] == LEAVES:
-        low, span, lowest, highest = action_range
-        status = roll_rows(
-            kernel,
-            constants,
-            zero,
-            count,
-            states,
-            requests.actions[:0],
-            rules.rollout_steps,
-            rules.discount,
-            seeds,
-            time_limit,
-            draws.action_seeds[half],
-            zero,
-            low,
-            span,
-            lowest,
-            highest,
-            answer.new_states,
-            results,
-        )
-    else:
-        actions = requests.actions[first * rules.action_bytes : last * rules.action_bytes]
-        status = step_rows(
-            kernel,
-            constants,
-            zero,
-            count,
-            states,
-            actions,
-            None if repeats is None else repeats[first:last],
-            seeds,
-            time_limit,
-            answer.new_states,
-            True,
-            None,
-            results,
-            answer.rewards,  # not written: there are no extras
-            False,
-        )
-    if status != 0:
-        return False
-    for reward in answer.rewards:
-        if not np.isfinite(reward):
-            return False  # `check_numbers` raises
-    progress.totals[NUM_ROWS] += count
-    progress.totals[NUM_CHUNKS] += 1
-    return True
-
-
 @jit(cache=True)
 def run_search(
     kernel: Any,
@@ -263,19 +174,76 @@ def run_search(
     # has to be written before the next call. Without a kernel (None), this is so with every request.
     # Returns `DONE`, `PAUSED`, `REFUSED` or `ENDED`.
     shared: Shared = value_at(memory)
-    totals = shared.progress.totals
+    progress, requests, rules, totals = shared.progress, shared.requests, shared.rules, shared.progress.totals
+    size, action_size = rules.state_bytes, rules.action_bytes
     last_event = totals[NUM_EVENTS] + max_events
     while True:
         status = advance(code, memory, answers, last_event)
         if status >= 0:
             return status
-        half = shared.progress.queue[totals[NUM_QUEUED] - 1]
-        _draw_seeds(shared.progress, draws, half)
-        # numba leaves out what comes after "or" where the kernel is None.
-        if kernel is None or not _perform(
-            kernel, constants, shared, answers, draws, time_limit, repeats, action_range, half
-        ):
+        half = progress.queue[totals[NUM_QUEUED] - 1]
+        first, count = progress.bounds[half], progress.num_rows[half]
+        last = first + count
+        # Draw the seeds of the request, as `planvec.planners.mcts.search` draws them.
+        if progress.stages[half] == LEAVES:
+            draws.action_seeds[half] = next_uint64(draws.random) >> np.uint64(1)  # as `integers(2**63)`
+        if len(draws.seeds) > 0:
+            for row in range(first, last):
+                draws.seeds[row] = next_uint64(draws.random)
+        if kernel is None:  # numba leaves out what follows
             return REFUSED
+        # Perform the request with the kernel.
+        states, seeds = requests.states[first * size : last * size], draws.seeds[first:last]
+        answer = answer_of(shared, answers, half)
+        results = (answer.rewards, answer.terminated, answer.truncated, answer.num_steps)
+        zero: Any = np.int64(0)  # 0 would be another type, for which the loops would be compiled again
+        if progress.stages[half] == LEAVES:
+            low, span, lowest, highest = action_range
+            status = roll_rows(
+                kernel,
+                constants,
+                zero,
+                count,
+                states,
+                requests.actions[:0],
+                rules.rollout_steps,
+                rules.discount,
+                seeds,
+                time_limit,
+                draws.action_seeds[half],
+                zero,
+                low,
+                span,
+                lowest,
+                highest,
+                answer.new_states,
+                results,
+            )
+        else:
+            status = step_rows(
+                kernel,
+                constants,
+                zero,
+                count,
+                states,
+                requests.actions[first * action_size : last * action_size],
+                None if repeats is None else repeats[first:last],
+                seeds,
+                time_limit,
+                answer.new_states,
+                True,
+                None,
+                results,
+                answer.rewards,  # not written: there are no extras
+                False,
+            )
+        if status != 0:
+            return REFUSED
+        for reward in answer.rewards:
+            if not np.isfinite(reward):
+                return REFUSED  # `check_numbers` raises
+        totals[NUM_ROWS] += count
+        totals[NUM_CHUNKS] += 1
 
 
 # -- Runs one search without a driver. Letters: K slots, S bytes of a state ----------------------------------
@@ -307,18 +275,21 @@ class SearchRun:
 
     # `search`: one that has not begun; `started`: `perf_counter()` at the beginning of the call.
 
-    def __init__(
-        self, search: TreeSearch, perform: Perform, use: KernelUse | None, budget: Budget, started: float
-    ) -> None:
-        self._search, self._budget, self._started = search, budget, started
+    def __init__(self, search: TreeSearch, perform: Perform, use: KernelUse | None, started: float) -> None:
+        self._search, self._started = search, started
         self._perform_request, self._use = perform, use
         config, simulations = search.config, search.simulations
         num_slots, num_seeds = config.batch_size, config.batch_size * (search.rules.chance != SINGLE)
         self._progress = simulations.progress
         self._progress.totals[NUM_ENV_STEPS] = search.num_env_steps
         self._answers = new_steps(num_slots, search.rules.state_bytes)
+        # The state of the generator, a PCG64, as words; see `planvec.kernels.random`.
+        state = search.generator.bit_generator.state
+        numbers = state["state"]["state"], state["state"]["inc"]
+        words = [part for number in numbers for part in (number & 2**64 - 1, number >> 64)]
+        words += [state["uinteger"], state["has_uint32"]]
         self._draws = Draws(
-            _words_of(search.generator), np.zeros(num_seeds, np.uint64), np.zeros(2, np.uint64)
+            np.array(words, np.uint64), np.zeros(num_seeds, np.uint64), np.zeros(2, np.uint64)
         )
         self._repeats = np.full(num_slots, config.dt)
         self._num_slots = np.diff(self._progress.bounds).tolist()
@@ -343,65 +314,49 @@ class SearchRun:
 
     def proceed(self, callback: PlanCallback | None) -> bool:
         """Run for some milliseconds, or up to the next call of the callback. Returns whether it is over."""
-        totals = self._progress.totals
-        has_limits = callback is not None or self._budget.max_seconds is not None
+        progress, totals, use = self._progress, self._progress.totals, self._use
+        max_seconds = self._search.config.max_seconds
         most = 1 if callback is not None else max(1, _MAX_SIMULATIONS // self._search.config.batch_size)
         started = time.perf_counter()
         ends = started + SECONDS_PER_RUN
         while True:
             num_events, was_stopped = totals[NUM_EVENTS], totals[STOP] != GOES_ON
-            status = self._advance(min(self._num_events, most))
+            try:
+                status = self._loop(*self._arguments, min(self._num_events, most))
+            except Exception:  # of the function of a user; the environment tells what is wrong
+                if use is None:  # no code of others runs here
+                    raise
+                _log.debug("the environment performs a request of a search itself", exc_info=True)
+                status = REFUSED
+            if status is None:
+                raise PlanvecError(
+                    "env: expected an environment that does not change during a search, got one whose "
+                    "attributes or methods were changed; change it between two searches"
+                )
             now = time.perf_counter()
-            if self._use is not None:
-                self._record(self._use, now - started)
+            if use is not None:  # count its rows and chunks, and audit a row from time to time
+                num_rows, num_chunks = int(totals[NUM_ROWS]), int(totals[NUM_CHUNKS])
+                use.record(num_rows - self._num_recorded[0], num_chunks - self._num_recorded[1])
+                self._num_recorded = num_rows, num_chunks
+                self._seconds += now - started
+                if self._seconds >= SECONDS_PER_RUN and totals[NUM_QUEUED]:
+                    use.audit(*self._request(int(progress.queue[0])), self._seconds)
+                    self._seconds = 0.0
             if status == ENDED:
                 raise ended_error()
             is_short = now - started < SECONDS_PER_RUN / 2
             self._num_events = min(2 * self._num_events, most) if is_short else max(1, self._num_events // 2)
             if status == REFUSED:
-                self._perform(int(self._progress.queue[totals[NUM_QUEUED] - 1]))
-            if has_limits:
-                self._check_limits(callback, num_events, was_stopped)
-            started = time.perf_counter()
+                self._perform(int(progress.queue[totals[NUM_QUEUED] - 1]))
+            stop = callback is not None and totals[NUM_EVENTS] > num_events and callback(*self.counts())
+            if stop and not was_stopped and totals[STOP] in (GOES_ON, MAX_ENV_STEPS):
+                totals[STOP] = CALLBACK
+            ended = time.perf_counter()
+            if max_seconds is not None and totals[STOP] == GOES_ON and ended - self._started >= max_seconds:
+                totals[STOP] = MAX_SECONDS
+            started = ended
             if status == DONE or started >= ends or callback is not None:
                 return status == DONE
-
-    def _advance(self, num_events: int) -> int:
-        """Run the loop once. Returns its status."""
-        try:
-            status = self._loop(*self._arguments, num_events)
-        except Exception:  # of the function of a user; the environment tells what is wrong
-            if self._use is None:  # no code of others runs here
-                raise
-            _log.debug("the environment performs a request of a search itself", exc_info=True)
-            return REFUSED
-        if status is None:
-            raise PlanvecError(
-                "env: expected an environment that does not change during a search, got one whose attributes "
-                "or methods were changed; change it between two searches"
-            )
-        return status
-
-    def _record(self, use: KernelUse, seconds: float) -> None:
-        """Count the rows and chunks of the kernel, and audit a row from time to time."""
-        totals = self._progress.totals
-        num_rows, num_chunks = int(totals[NUM_ROWS]), int(totals[NUM_CHUNKS])
-        use.record(num_rows - self._num_recorded[0], num_chunks - self._num_recorded[1])
-        self._num_recorded = num_rows, num_chunks
-        self._seconds += seconds
-        if self._seconds >= SECONDS_PER_RUN and totals[NUM_QUEUED]:
-            half = int(self._progress.queue[0])
-            use.audit(self._batch(half), self._outputs(half), self._seconds)
-            self._seconds = 0.0
-
-    def _check_limits(self, callback: PlanCallback | None, num_events: int, was_stopped: bool) -> None:
-        """Call the callback after a batch, and look at the clock."""
-        totals, limit = self._progress.totals, self._budget.max_seconds
-        if callback is not None and totals[NUM_EVENTS] > num_events and callback(*self.counts()):
-            if not was_stopped and totals[STOP] in (GOES_ON, MAX_ENV_STEPS):
-                totals[STOP] = CALLBACK
-        elif totals[STOP] == GOES_ON and limit is not None and time.perf_counter() - self._started >= limit:
-            totals[STOP] = MAX_SECONDS
 
     def counts(self) -> tuple[int, int]:
         """Return the numbers of simulations and of environment steps."""
@@ -413,66 +368,44 @@ class SearchRun:
         search = self._search
         search.num_simulations, search.num_env_steps = self.counts()
         search.stop_reason = STOP_REASONS[self._progress.totals[STOP]]
-        _put_words(search.generator, self._draws.random)
-
-    # -- requests as arrays -----------------------------------------------------------------------
+        state: Any = search.generator.bit_generator.state
+        words = self._draws.random
+        state["state"]["state"] = int(words[0]) | int(words[1]) << 64
+        search.generator.bit_generator.state = state
 
     def _perform(self, half: int) -> None:
         """Perform the request of a half, and check its rewards."""
         is_full = self._progress.num_rows[half] == self._num_slots[half]
         full = self._full[half] if is_full and self._progress.stages[half] == STEPS else None
-        request, outputs = full or (self._batch(half), self._outputs(half))
+        request, outputs = full or self._request(half)
         if is_full and isinstance(request, StepBatch):
             self._full[half] = request, outputs  # most requests: their arrays are always the same memory
         self._perform_request(request, outputs)
         assert outputs.rewards is not None
         check_numbers(outputs.rewards, True, request.actions if isinstance(request, StepBatch) else None)
 
-    def _batch(self, half: int) -> StepBatch | RolloutBatch:
-        """Return the request of a half. Its arrays are written by the next one of the half."""
-        simulations, config = self._search.simulations, self._search.config
+    def _request(self, half: int) -> tuple[StepBatch | RolloutBatch, Outputs]:
+        """Return the request of a half and the memory of its answer, which its next one overwrites."""
+        simulations, config, answers = self._search.simulations, self._search.config, self._answers
         rows = simulations.rows(half)
         states = simulations.states(rows)
         seeds = self._draws.seeds[rows] if len(self._draws.seeds) else None
+        request: StepBatch | RolloutBatch
         if self._progress.stages[half] == LEAVES:
-            action_seed = int(self._draws.action_seeds[half])
-            return RolloutBatch(
-                states,
-                config.rollout_steps,
-                None,
-                action_seed,
-                seeds=seeds,
-                discount=float(config.discount),
+            action_seed, discount = int(self._draws.action_seeds[half]), float(config.discount)
+            request = RolloutBatch(
+                states, config.rollout_steps, None, action_seed, seeds=seeds, discount=discount
             )
-        return StepBatch(states, simulations.actions_of(rows), self._repeats[rows], seeds, same_dt=config.dt)
-
-    def _outputs(self, half: int) -> Outputs:
-        """Return the memory of the answer to the request of a half."""
-        simulations, answers = self._search.simulations, self._answers
-        rows = simulations.rows(half)
-        return Outputs(
+        else:
+            actions, repeats = simulations.actions_of(rows), self._repeats[rows]
+            request = StepBatch(states, actions, repeats, seeds, same_dt=config.dt)
+        return request, Outputs(
             new_states=simulations.states_in(answers.new_states, rows),
             rewards=answers.rewards[rows],
             terminated=answers.terminated[rows].view(np.bool_),
             truncated=answers.truncated[rows].view(np.bool_),
             num_steps=answers.num_steps[rows],
         )
-
-
-def _words_of(generator: np.random.Generator) -> NDArray[np.uint64]:
-    """Return the state of a PCG64 generator as words; see `planvec.kernels.random`."""
-    state = generator.bit_generator.state
-    low = 2**64 - 1
-    numbers = [state["state"]["state"], state["state"]["inc"]]
-    words = [part for number in numbers for part in (number & low, number >> 64)]
-    return np.array([*words, state["uinteger"], state["has_uint32"]], np.uint64)
-
-
-def _put_words(generator: np.random.Generator, words: NDArray[np.uint64]) -> None:
-    """Set the state of a PCG64 generator from words."""
-    state: Any = generator.bit_generator.state
-    state["state"]["state"] = int(words[0]) | int(words[1]) << 64
-    generator.bit_generator.state = state
 
 
 # -- Decides which searches run here, and runs them; the entrance of this module -----------------------------
@@ -489,7 +422,6 @@ _seconds: WeakKeyDictionary[CompiledKernel, float] = WeakKeyDictionary()
 def run_here(
     env: BatchStepper,
     searches: Sequence[Search],
-    budget: Budget,
     started: float,
     callback: PlanCallback | None,
 ) -> bool:
@@ -503,14 +435,27 @@ def run_here(
         callback = None  # shown below, whenever a search pauses
     if callback is not None and len(searches) > 1:
         return False  # batches of several roots are called back together
-    suited = [search for search in searches if isinstance(search, TreeSearch) and _is_suited(search, env)]
-    if len(suited) < len(searches):
-        return False
+    suited = []
+    for search in searches:
+        if not isinstance(search, TreeSearch):
+            return False
+        # It must need no function of the user, nor numbers that only NumPy draws. Its states have to be those
+        # of the environment: only batches check that.
+        config = search.config
+        if not (
+            search.is_plain
+            and search.root_state.dtype == env.state_dtype
+            and config.rollout_policy is None
+            and not (config.dt > 1 and config.rollout_steps > 0)
+            and type(search.generator.bit_generator) is np.random.PCG64
+        ):
+            return False
+        suited.append(search)
     perform = env.row_use()
     if perform is None:
         return False
-    use = _kernel_use(env, suited, budget)
-    runs = [SearchRun(search, perform, use, budget, started) for search in suited]
+    use = _kernel_use(env, suited)
+    runs = [SearchRun(search, perform, use, started) for search in suited]
     loading = time.perf_counter()
     for run in runs:
         run.load()
@@ -542,9 +487,18 @@ def run_here(
     return True
 
 
-def _kernel_use(env: StepsHere, searches: list[TreeSearch], budget: Budget) -> KernelUse | None:
+def _kernel_use(env: StepsHere, searches: list[TreeSearch]) -> KernelUse | None:
     """Return the use of a kernel in a compiled loop; None if there is none, or loading it takes longer."""
-    seconds = sum(_estimate(search, budget) for search in searches)
+    seconds = 0.0  # that the searches would take without the compiled loop
+    for search in searches:
+        config = search.config
+        limits = [
+            limit * _SECONDS_PER_SIMULATION
+            for limit in (config.num_planned, config.max_env_steps)
+            if limit is not None
+        ]
+        limits += [] if config.max_seconds is None else [config.max_seconds]
+        seconds += min(limits, default=0.0)
     use = env.kernel_use(int(seconds / _SECONDS_PER_SIMULATION))
     if use is None or not isinstance(use.kernel, CompiledKernel) or use.kernel.action_range is None:
         return None
@@ -553,27 +507,6 @@ def _kernel_use(env: StepsHere, searches: list[TreeSearch], budget: Budget) -> K
     _seconds[use.kernel] = seconds + _seconds.get(use.kernel, 0.0)
     is_time = use.is_required or _seconds[use.kernel] >= _SECONDS_TO_LOAD
     return use if is_time else None
-
-
-def _is_suited(search: TreeSearch, env: BatchStepper) -> bool:
-    """Return whether a search needs no function of the user, nor numbers that only NumPy draws."""
-    # Its states have to be those of the environment: only batches check that.
-    config = search.config
-    repeats_rollouts = config.dt > 1 and config.rollout_steps > 0
-    return (
-        search.is_plain
-        and search.root_state.dtype == env.state_dtype
-        and config.rollout_policy is None
-        and not repeats_rollouts
-        and type(search.generator.bit_generator) is np.random.PCG64
-    )
-
-
-def _estimate(search: TreeSearch, budget: Budget) -> float:
-    """Return the seconds that a search would take without the compiled loop."""
-    limits = [search.config.simulation_limit, budget.max_env_steps]
-    seconds = [limit * _SECONDS_PER_SIMULATION for limit in limits if limit is not None]
-    return min([*seconds, np.inf if budget.max_seconds is None else budget.max_seconds], default=0.0)
 
 
 # -- Compile the kernels of tree search before they are needed -----------------------------------------------
@@ -589,4 +522,4 @@ def warm_up(config: MCTSConfig) -> None:
     for function in ENTRANCES:
         simulations.load(function)
     load_loop(simulations)
-    extract_subtree(arrays, 0)
+    tree.subtree(0)

@@ -172,11 +172,6 @@ class MCTSConfig(Planner):
                 )
         else:
             self._check_numbers(0, np.inf, "value_scale")
-        self._check_pairs()
-        self._check_combinations()
-
-    def _check_pairs(self) -> None:
-        """Check the fields that are pairs of numbers."""
         bounds = self.value_bounds
         if bounds is not None and not (_is_pair(bounds) and bounds[0] < bounds[1]):
             raise ValueError(f"value_bounds: expected the lowest and the highest return, got {bounds!r}")
@@ -190,9 +185,7 @@ class MCTSConfig(Planner):
                     f"{name}: expected two numbers, the first above 0 and the second in [0, {highest:g}], "
                     f"got {pair!r}"
                 )
-
-    def _check_combinations(self) -> None:
-        """Check the fields that need or exclude each other."""
+        # Fields that need or exclude each other
         if self.evaluate_fn is not None and (self.value_fn is not None or self.prior_fn is not None):
             raise ValueError("evaluate_fn: expected it alone, since it replaces value_fn and prior_fn")
         if self.has_values and self.rollout_horizon:
@@ -205,7 +198,7 @@ class MCTSConfig(Planner):
                 "selection: expected 'puct' together with prior_fn, evaluate_fn or root_noise, got 'uct'"
             )
         if self.root_selection == "gumbel":
-            if self.simulation_limit is None:
+            if self.num_planned is None:
                 raise ValueError(
                     "num_simulations: expected a number together with root_selection='gumbel', which divides "
                     "them among the actions, got None"
@@ -230,19 +223,13 @@ class MCTSConfig(Planner):
     @property
     def is_adaptive(self) -> bool:
         """Whether a look at the environment may choose rollouts, shared nodes and the backup."""
-        return (
-            self.transpositions is None
-            and self.rollout_horizon is None
-            and self.backup is None
-            and self.rollout_policy is None
-            and self.legal_actions is None
-            and self.value_bounds is None
-            and self.widening is None
-            and self.selection == "uct"
-            and self.root_selection == "same"
-            and self.chance == "sample"
-            and not self.has_values
+        options = (
+            *(self.transpositions, self.rollout_horizon, self.backup, self.rollout_policy),
+            *(self.legal_actions, self.value_bounds, self.widening),
         )
+        choices = (self.selection, self.root_selection, self.chance)
+        is_plain = choices == ("uct", "same", "sample") and not self.has_values
+        return is_plain and all(one is None for one in options)
 
     @property
     def has_values(self) -> bool:
@@ -255,7 +242,7 @@ class MCTSConfig(Planner):
         return self.prior_fn is not None or self.evaluate_fn is not None
 
     @property
-    def simulation_limit(self) -> int | None:
+    def num_planned(self) -> int | None:
         """Return `num_simulations`, or the number that None stands for; None: no limit."""
         has_limit = self.num_simulations or self.max_env_steps or self.max_seconds
         return self.num_simulations if has_limit else 512

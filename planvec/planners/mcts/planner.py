@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +13,6 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
-from planvec.planners.driver import PlanCallback
-from planvec.planners.mcts.arrays import AS_GIVEN, GRAPH
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.setup import (
     Choice,
@@ -24,10 +23,10 @@ from planvec.planners.mcts.setup import (
     tree_kind,
     with_choice,
 )
-from planvec.planners.mcts.tree import Tree
+from planvec.planners.mcts.tree import AS_GIVEN, GRAPH, Tree
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import check_action_space, list_actions
-from planvec.planners.search import Search
+from planvec.planners.search import PlanCallback, Search
 from planvec.rows import ACTION_MASK_FIELD, BatchStepper, action_masks, has_players
 
 
@@ -79,11 +78,6 @@ class MCTS(MCTSConfig):
 
     plays_games = True
 
-    @property
-    def num_planned(self) -> int | None:
-        """Simulations of a decision; None if another budget ends it."""
-        return self.simulation_limit
-
     def check_space(self, action_space: Space[Any]) -> None:
         """Check that actions can be listed, or drawn uniformly.
 
@@ -117,14 +111,18 @@ class MCTS(MCTSConfig):
 
         config = self._for_states(env, state)
         tree, number = None, AS_GIVEN
-        if previous is not None and config._can_reuse(env, previous.search_data):
-            known: Tree = previous.search_data
-            number = known.kind.choice
-            tree = known.advance(previous.action, state)
-            if tree is None and number == GRAPH:
-                tree = advance_by_observation(env, known, previous.action, state)
+        known = None if previous is None or not config.reuse_tree else previous.search_data
+        if previous is not None and isinstance(known, Tree):
+            shaped, listed = with_choice(config, known.kind.choice), list_actions(env.action_space)
+            rules = make_rules(shaped, env, env.state_dtype, listed, 0)
+            own = known.kind.choice if config.is_adaptive else AS_GIVEN
+            if known.kind == tree_kind(shaped, rules, listed is None, own):
+                number = own
+                tree = known.advance(previous.action, state)
+                if tree is None and number == GRAPH:
+                    tree = advance_by_observation(env, known, previous.action, state)
         # What an earlier look has chosen stays, also where its tree does not hold this state.
-        choice = Choice(with_choice(config, number), number, 0)
+        choice = Choice(with_choice(config, number), number)
         if tree is not None and not has_room(choice.config, env, state, tree):
             tree = None
         if tree is None and number == AS_GIVEN:
@@ -150,25 +148,14 @@ class MCTS(MCTSConfig):
             )
         return dataclasses.replace(self, legal_actions=ACTION_MASK_FIELD)
 
-    def _can_reuse(self, env: BatchStepper, known: Any) -> bool:
-        """Return whether the data of a search is a tree that was searched with these settings."""
-        if not self.reuse_tree or not isinstance(known, Tree):
-            return False
-        number = known.kind.choice
-        config, listed = with_choice(self, number), list_actions(env.action_space)
-        rules = make_rules(config, env, env.state_dtype, listed, 0)
-        choice = number if self.is_adaptive else AS_GIVEN
-        return known.kind == tree_kind(config, rules, listed is None, choice)
-
     def _run(
-        self, env: BatchStepper, searches: list[Search], started: float, callback: PlanCallback | None
-    ) -> list[Plan]:
+        self, env: BatchStepper, searches: Sequence[Search], started: float, callback: PlanCallback | None
+    ) -> None:
         """Run searches to their end, without the driver where that is possible."""
         from planvec.planners.mcts.compiled import run_here  # here, since numba takes long to import
 
-        if run_here(env, searches, self._budget, started, callback):
-            return self._plans(searches, started)
-        return super()._run(env, searches, started, callback)
+        if not run_here(env, searches, started, callback):
+            super()._run(env, searches, started, callback)
 
     def resume(
         self,
@@ -204,6 +191,6 @@ class MCTS(MCTSConfig):
         generator = self._generator(seed)
         config = self._for_states(env, tree.states[:1])
         number = tree.kind.choice if config.is_adaptive else AS_GIVEN
-        choice = Choice(with_choice(config, number), number, 0)
+        choice = Choice(with_choice(config, number), number)
         search = TreeSearch(choice, env, tree.states[:1], generator, tree, None, is_new_root=False)
-        return self._run(env, [search], started, callback)[0]
+        return self._plans(env, [search], started, callback)[0]

@@ -16,31 +16,27 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.kernels import bytes_of
-from planvec.planners.mcts.arrays import (
+from planvec.planners.mcts.setup import Choice, create_tree, make_rules, observation_keys
+from planvec.planners.mcts.simulations import (
     LEAVES,
     NONE,
     NUM_SIMULATIONS,
-    OPEN_LOOP,
-    OUT_OF_BOUNDS,
     PERFORM,
-    ROOT_WEIGHT,
-    SINGLE,
     STOP,
     STOP_REASONS,
-    Steps,
-)
-from planvec.planners.mcts.phases import begin_halving, final_action, init
-from planvec.planners.mcts.setup import Choice, create_tree, make_rules, observation_keys
-from planvec.planners.mcts.simulations import (
     Simulations,
+    Steps,
     add_steps,
     begin,
+    begin_halving,
     go_on,
+    halving_action,
+    init,
     is_by_observation,
     take_steps,
     take_values,
 )
-from planvec.planners.mcts.tree import Tree
+from planvec.planners.mcts.tree import OPEN_LOOP, OUT_OF_BOUNDS, ROOT_WEIGHT, SINGLE, Tree
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import list_actions
 from planvec.planners.search import RolloutRequest, Search, Simulation, StepRequest
@@ -122,17 +118,13 @@ class TreeSearch(Search):
         is_open_loop = self.rules.chance == OPEN_LOOP
         has_own = is_open_loop and not self.simulations.has_bytes
         self._own_states = np.repeat(state, config.batch_size) if has_own else None
-        self.is_plain = self._expands_without_python()
-
-    def _expands_without_python(self) -> bool:
-        """Return whether nothing in Python takes part in the expansion of the tree."""
-        config, simulations = self.config, self.simulations
-        # with priors, those of legal actions differ
+        # whether nothing in Python takes part in the expansion of the tree; with priors, those of legal
+        # actions differ
         has_masks = self.rules.mask_at >= 0 and self._reads_states and not self.rules.use_priors
         has_functions = config.has_values or config.has_priors
         has_functions |= config.legal_actions is not None and not has_masks
-        needs_python = has_functions or self.tree.kind.has_own_actions or simulations.needs_keys
-        return simulations.has_bytes and not needs_python
+        needs_python = has_functions or self.tree.kind.has_own_actions or self.simulations.needs_keys
+        self.is_plain = self.simulations.has_bytes and not needs_python
 
     # -- simulations --------------------------------------------------------------------------------
 
@@ -140,30 +132,27 @@ class TreeSearch(Search):
         """Run the simulations of one half of the slots."""
         half = self._free.pop()
         try:
-            yield from self._simulate(half)
+            simulations, progress = self.simulations, self._progress
+            status = simulations.call(begin, half)
+            self.stop_reason = STOP_REASONS[progress.totals[STOP]]
+            if status == NONE:
+                return  # a limit was reached, or every action worth a simulation is in flight
+            if self._own_states is not None:
+                self._own_states[simulations.slots(half)] = self.root_state
+            while status == PERFORM:
+                if progress.stages[half] == LEAVES:
+                    values = yield from self._leaf_values(half)
+                    status = simulations.call(take_values, np.ascontiguousarray(values, np.float64), half)
+                else:
+                    out = yield self._step_request(half)
+                    steps = simulations.steps_of(out)
+                    if self.is_plain:
+                        status = simulations.call(take_steps, steps, half)
+                    else:
+                        status = self._take(half, steps, out)
+            self.num_simulations = int(progress.totals[NUM_SIMULATIONS])
         finally:
             self._free.append(half)
-
-    def _simulate(self, half: int) -> Simulation:
-        simulations, progress = self.simulations, self._progress
-        status = simulations.call(begin, half)
-        self.stop_reason = STOP_REASONS[progress.totals[STOP]]
-        if status == NONE:
-            return  # a limit was reached, or every action worth a simulation is in flight
-        if self._own_states is not None:
-            self._own_states[simulations.slots(half)] = self.root_state
-        while status == PERFORM:
-            if progress.stages[half] == LEAVES:
-                values = yield from self._leaf_values(half)
-                status = simulations.call(take_values, np.ascontiguousarray(values, np.float64), half)
-            else:
-                out = yield self._step_request(half)
-                steps = simulations.steps_of(out)
-                if self.is_plain:
-                    status = simulations.call(take_steps, steps, half)
-                else:
-                    status = self._take(half, steps, out)
-        self.num_simulations = int(progress.totals[NUM_SIMULATIONS])
 
     def _step_request(self, half: int) -> StepRequest:
         """Return the request to take the last action of each path of a half."""
@@ -177,29 +166,29 @@ class TreeSearch(Search):
         seeds = self._seeds(rows.stop - rows.start)
         return StepRequest(actions, self._states(rows), self.config.dt, seeds)
 
-    def _leaf_values(self, half: int) -> Generator[Any, Any, NDArray[np.float64]]:
-        """Return the values `[B]` that a half asks for; a generator that yields requests for rollouts."""
-        states = self._states(self.simulations.rows(half))
-        if self.config.rollout_steps:
-            return (yield from self._rollout_returns(states))
-        # A node of an open loop stands for many states.
-        return self._values_of(self._env.observe(states), len(states))
-
     def _seeds(self, num_rows: int) -> NDArray[np.uint64] | None:
         """Draw the seeds `[num_rows]` of a batch; None where a step has one outcome."""
         if self.rules.chance == SINGLE:
             return None
         return self.generator.integers(0, 2**64, num_rows, dtype=np.uint64)
 
-    def _rollout_returns(self, states: NDArray[Any]) -> Generator[Any, Any, NDArray[np.float64]]:
-        """Return the discounted returns `[B]` of a rollout from each state. Yields requests."""
-        # `states`: `[B]`.
-        config = self.config
+    def _leaf_values(self, half: int) -> Generator[Any, Any, NDArray[np.float64]]:
+        """Return the values `[B]` that a half asks for; a generator that yields requests for rollouts."""
+        config, space = self.config, self._env.action_space
+        states = self._states(self.simulations.rows(half))
+        if not config.rollout_steps:  # a node of an open loop stands for many states
+            values, _ = self._evaluated(self._env.observe(states), len(states))
+            assert values is not None
+            return values
         if config.rollout_policy is not None or (config.dt > 1 and has_action_masks(states)):
             return (yield from self._stepped_returns(states))
         action_seed = int(self.generator.integers(2**63))
-        seeds = self._seeds(len(states))
-        actions = self._repeated_actions(len(states)) if config.dt > 1 else None
+        seeds, actions = self._seeds(len(states)), None
+        if config.dt > 1:  # random actions `[B, H, *action shape]`, each repeated for `dt` steps
+            num_drawn = -(-config.rollout_steps // config.dt)
+            drawn = uniform_actions(space, self.generator, len(states) * num_drawn)
+            repeated = drawn.reshape(len(states), num_drawn, *drawn.shape[1:]).repeat(config.dt, axis=1)
+            actions = repeated[:, : config.rollout_steps]
         out = yield RolloutRequest(states, config.rollout_steps, actions, action_seed, seeds, config.discount)
         returns: NDArray[np.float64] = out.returns
         return returns
@@ -227,14 +216,6 @@ class TreeSearch(Search):
                 break
         return returns
 
-    def _repeated_actions(self, num_rows: int) -> NDArray[Any]:
-        """Draw random actions `[num_rows, H, *action shape]`, each repeated for `dt` steps."""
-        horizon, dt = self.config.rollout_steps, self.config.dt
-        num_drawn = -(-horizon // dt)
-        drawn = uniform_actions(self._env.action_space, self.generator, num_rows * num_drawn)
-        repeated = drawn.reshape(num_rows, num_drawn, *drawn.shape[1:]).repeat(dt, axis=1)
-        return repeated[:, :horizon]
-
     def _take(self, half: int, steps: Steps, out: Transitions) -> int:
         """Add the steps of a half to the tree, let the user's functions evaluate new nodes, and continue."""
         simulations, progress = self.simulations, self._progress
@@ -251,7 +232,16 @@ class TreeSearch(Search):
         elif self.tree.states is not None:
             self.tree.states[nodes[is_new]] = out.new_states[is_new]
         self._draw_actions(nodes[is_new])
-        evaluated = self._rows_to_evaluate(nodes, is_new, ended)
+        # Evaluate the first row at each node with an episode that goes on.
+        chosen = is_new & ~ended
+        if self.rules.chance == OPEN_LOOP:
+            self._unevaluated.update(nodes[is_new & ended].tolist())
+            if self._unevaluated:
+                for row in np.flatnonzero(~ended).tolist():
+                    if nodes[row] in self._unevaluated:
+                        self._unevaluated.discard(int(nodes[row]))
+                        chosen[row] = True
+        evaluated = np.flatnonzero(chosen)
         self._evaluate(nodes[evaluated], evaluated, out)
         return simulations.call(go_on, half, num_going_on)
 
@@ -273,20 +263,6 @@ class TreeSearch(Search):
             )
         numbers = [self._numbers.setdefault(key, len(self._numbers)) for key in keys]
         return bytes_of(np.array(numbers, np.int64))
-
-    def _rows_to_evaluate(
-        self, nodes: NDArray[np.int64], is_new: NDArray[np.bool_], ended: NDArray[np.bool_]
-    ) -> NDArray[np.int64]:
-        """Return the rows whose nodes to evaluate: the first at each node with an episode that goes on."""
-        chosen = is_new & ~ended
-        if self.rules.chance == OPEN_LOOP:
-            self._unevaluated.update(nodes[is_new & ended].tolist())
-            if self._unevaluated:
-                for row in np.flatnonzero(~ended).tolist():
-                    if nodes[row] in self._unevaluated:
-                        self._unevaluated.discard(int(nodes[row]))
-                        chosen[row] = True
-        return np.flatnonzero(chosen)
 
     def _states(self, rows: slice) -> NDArray[Any]:
         """Return the states `[B]` of the rows of a request."""
@@ -352,20 +328,41 @@ class TreeSearch(Search):
     def _call_functions(self, nodes: NDArray[np.int64], observations: Any, mask: NDArray[Any] | None) -> None:
         """Write values, legal actions and priors of nodes."""
         # `nodes`: `[B]`. `mask`: `[B, A]`, the legal actions, where an info holds them.
-        config, arrays = self.config, self.tree.arrays
-        values, priors = self._evaluated(observations)
+        config, arrays, shape = self.config, self.tree.arrays, (len(nodes), self.tree.num_actions)
+        values, priors = self._evaluated(observations, len(nodes))
         if values is not None:
-            self._check_values(values, len(nodes))
             arrays.raw_values[nodes] = arrays.values[nodes] = values
         if config.legal_actions is not None:
             if callable(config.legal_actions):
                 mask = np.asarray(config.legal_actions(observations))
             assert mask is not None
-            self._set_legal(nodes, mask)
-        if self.rules.use_priors:
-            self._set_priors(nodes, priors)
+            if mask.shape != shape or not mask.astype(bool).any(axis=1).all():
+                raise InvalidBatchError(
+                    f"legal_actions: expected shape {shape} with at least one legal action per row, got "
+                    f"{_described(mask)}"
+                )
+            arrays.legal[nodes] = mask.astype(bool)
+        if not self.rules.use_priors:
+            return
+        name = "prior_fn" if config.evaluate_fn is None else "evaluate_fn, priors"
+        if priors is None:
+            priors = np.ones(shape)
+        if priors.shape != shape or not np.isfinite(priors).all() or (priors < 0).any():
+            raise InvalidBatchError(
+                f"{name}: expected finite numbers of at least 0 of shape {shape}, got {_described(priors)}"
+            )
+        if self.rules.use_legal:
+            priors = priors * arrays.legal[nodes]
+        sums = priors.sum(axis=1, keepdims=True)
+        if not (sums > 0).all():
+            raise InvalidBatchError(
+                f"{name}: expected a legal action above 0 in every row, got a row of zeros"
+            )
+        arrays.priors[nodes] = priors / sums
 
-    def _evaluated(self, observations: Any) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
+    def _evaluated(
+        self, observations: Any, num_rows: int
+    ) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
         """Return the values `[B]` and priors `[B, A]` that the functions give; None without a function."""
         config = self.config
         values: Any = None
@@ -380,52 +377,14 @@ class TreeSearch(Search):
             values = config.value_fn(observations)
         if config.prior_fn is not None:
             priors = config.prior_fn(observations)
-        return (
-            None if values is None else np.asarray(values, np.float64),
-            None if priors is None else np.array(priors, np.float64),
-        )
-
-    def _values_of(self, observations: Any, num_rows: int) -> NDArray[np.float64]:
-        """Return the values `[B]` that the functions give to observations."""
-        values, _ = self._evaluated(observations)
-        assert values is not None
-        self._check_values(values, num_rows)
-        return values
-
-    def _check_values(self, values: NDArray[np.float64], num_rows: int) -> None:
-        """Check that values are finite numbers, one for each row."""
-        if values.shape != (num_rows,) or not np.isfinite(values).all():
-            name = "value_fn" if self.config.evaluate_fn is None else "evaluate_fn, values"
-            raise InvalidBatchError(
-                f"{name}: expected finite numbers of shape ({num_rows},), got {_described(values)}"
-            )
-
-    def _set_legal(self, nodes: NDArray[np.int64], mask: NDArray[Any]) -> None:
-        shape = (len(nodes), self.tree.num_actions)
-        if mask.shape != shape or not mask.astype(bool).any(axis=1).all():
-            raise InvalidBatchError(
-                f"legal_actions: expected shape {shape} with at least one legal action per row, got "
-                f"{_described(mask)}"
-            )
-        self.tree.arrays.legal[nodes] = mask.astype(bool)
-
-    def _set_priors(self, nodes: NDArray[np.int64], priors: NDArray[np.float64] | None) -> None:
-        shape = (len(nodes), self.tree.num_actions)
-        name = "prior_fn" if self.config.evaluate_fn is None else "evaluate_fn, priors"
-        if priors is None:
-            priors = np.ones(shape)
-        if priors.shape != shape or not np.isfinite(priors).all() or (priors < 0).any():
-            raise InvalidBatchError(
-                f"{name}: expected finite numbers of at least 0 of shape {shape}, got {_described(priors)}"
-            )
-        if self.rules.use_legal:
-            priors = priors * self.tree.arrays.legal[nodes]
-        sums = priors.sum(axis=1, keepdims=True)
-        if not (sums > 0).all():
-            raise InvalidBatchError(
-                f"{name}: expected a legal action above 0 in every row, got a row of zeros"
-            )
-        self.tree.arrays.priors[nodes] = priors / sums
+        if values is not None:
+            values = np.asarray(values, np.float64)
+            if values.shape != (num_rows,) or not np.isfinite(values).all():
+                name = "value_fn" if config.evaluate_fn is None else "evaluate_fn, values"
+                raise InvalidBatchError(
+                    f"{name}: expected finite numbers of shape ({num_rows},), got {_described(values)}"
+                )
+        return values, None if priors is None else np.array(priors, np.float64)
 
     def _add_root_noise(self) -> None:
         """Mix Dirichlet noise into the priors at the root, if `root_noise` is given."""
@@ -467,7 +426,8 @@ class TreeSearch(Search):
         by_value = self.rules.backs_up_max or is_proven
         halving = self.simulations.shared.halving
         by_halving = len(halving.sequence) > 0 and not is_proven
-        best = final_action(arrays, halving) if by_halving else tree.best_action(0, by_value)
+        # by halving, the action with the best score among the most visited ones of this search
+        best = halving_action(arrays, halving, -1) if by_halving else tree.best_action(0, by_value)
         visits = arrays.edge_visits[0].astype(np.int64)
         path = tree.principal_variation(by_value, best)
         # Of drawn actions, only those that were tried.

@@ -6,10 +6,10 @@ Letters: A actions, N nodes.
 from __future__ import annotations
 
 import dataclasses
+import math
 import pickle
 import time
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,30 +17,65 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.driver import check_answer, send_steps
-from planvec.planners.mcts.arrays import (
-    ALL,
+from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.tree import (
     AS_GIVEN,
     GRAPH,
     NODES,
     NUM_OUTCOMES,
     OPEN_LOOP,
-    SCALE_BY_NODE,
-    SCALE_BY_TREE,
     SHORT_ROLLOUTS,
     SINGLE,
-    Rules,
+    Tree,
     TreeKind,
     bytes_per_node,
     empty_arrays,
 )
-from planvec.planners.mcts.config import MCTSConfig
-from planvec.planners.mcts.tree import Tree
 from planvec.planners.root_actions import list_actions, space_leaves
-from planvec.planners.search import StepRequest
+from planvec.planners.search import StepRequest, check_answer, send_steps
 from planvec.rows import ACTION_MASK_FIELD, PLAYER_FIELD, BatchStepper, has_players, is_fixed
 
 _BYTES_OF_OBJECT = 160  # memory of a `SavedState`, besides its data
+
+
+# special values of `Rules.value_scale`; any other value is the scale itself
+SCALE_BY_TREE, SCALE_BY_NODE = -1.0, -2.0
+_ALL = (math.inf, 0.0)  # A value of `Rules.widening`: no limit
+
+
+class Rules(NamedTuple):
+    """The settings of a search, and the form of its states, as compiled code reads them."""
+
+    exploration: float = 1.0  # factor of the exploration term
+    value_scale: float = 1.0  # further factor of it: a number, `SCALE_BY_TREE` or `SCALE_BY_NODE`
+    use_priors: bool = False  # whether to select by PUCT, else by UCT
+    use_legal: bool = False  # whether there are masks of legal actions
+    chance: int = SINGLE  # `SINGLE`, `NODES` or `OPEN_LOOP`
+    max_depth: int = 1  # D
+    # A node tries `widening[0] * visits ** widening[1]` actions; (inf, 0): all
+    widening: tuple[float, float] = _ALL
+    outcome_widening: tuple[float, float] = _ALL  # the same for the outcomes sampled of an action
+    # whether a value is computed from the values of its outcomes, as a graph needs it, or is the mean of the
+    # returns of its simulations
+    backs_up_values: bool = False
+    # whether the value of a node is that of its best action, or the mean of its simulations
+    backs_up_max: bool = False
+    proves: bool = False  # whether exactly known values are passed up
+    # the lowest and the highest return that is possible
+    value_bounds: tuple[float, float] = (-math.inf, math.inf)
+    seed: int = 0  # fixes the choice among ties and among outcomes, in [0, 2**62)
+    num_simulations: int = -1  # at most; -1: no limit
+    max_env_steps: int = -1  # environment steps; -1: no limit
+    rollout_steps: int = 0  # H of the rollouts from new nodes; 0: none
+    # whether the values of leaves are requested: with rollouts, and for an open loop with a function of the
+    # user
+    asks_leaves: bool = False
+    discount: float = 1.0  # factor per environment step
+    state_bytes: int = 0  # S; 0 if states are objects, which compiled code does not see
+    action_bytes: int = 0  # bytes of one action; 0 if every node has its own
+    player_at: int = -1  # index of the byte of a state that holds the player to move; -1: there is one player
+    # index of the first of the A bytes of a state that hold the legal actions; -1: there are none
+    mask_at: int = -1
 
 
 def make_rules(
@@ -54,7 +89,7 @@ def make_rules(
     chance = SINGLE
     if env.is_stochastic and config.chance != "foresee":
         chance = OPEN_LOOP if config.chance == "open_loop" else NODES
-    widening = config.widening or ((1.0, 0.5) if listed is None else ALL)
+    widening = config.widening or ((1.0, 0.5) if listed is None else _ALL)
     scale = config.value_scale
     low, high = config.value_bounds or (-np.inf, np.inf)
     scales = {"tree": SCALE_BY_TREE, "node": SCALE_BY_NODE}
@@ -74,7 +109,7 @@ def make_rules(
         proves=config.value_bounds is not None and chance == SINGLE,
         value_bounds=(float(low), float(high)),
         seed=seed,
-        num_simulations=-1 if config.simulation_limit is None else config.simulation_limit,
+        num_simulations=-1 if config.num_planned is None else config.num_planned,
         max_env_steps=-1 if config.max_env_steps is None else config.max_env_steps,
         rollout_steps=config.rollout_steps,
         asks_leaves=config.rollout_steps > 0 or (config.has_values and chance == OPEN_LOOP),
@@ -125,7 +160,20 @@ def create_tree(
         )
     kind = tree_kind(config, rules, listed is None, choice)
     if known is not None:
-        _check_known(known, num_actions, kind)
+        if known.kind.choice != choice:
+            raise InvalidBatchError(
+                "tree: expected one that was searched with the same settings, got one for which a look at "
+                "the environment has chosen them; resume it without transpositions, rollout_horizon and "
+                "backup, or call plan() instead"
+            )
+        wanted = {"actions a node": num_actions, **kind._asdict()}
+        got = {"actions a node": known.num_actions, **known.kind._asdict()}
+        for name, value in wanted.items():
+            if got[name] != value:
+                raise InvalidBatchError(
+                    f"tree: expected one that was searched with the same settings, with {name}: {value}, got "
+                    f"{got[name]}; call plan() instead"
+                )
         # Compiled steps do not look at listed actions any more. Drawn ones are checked in each batch.
         if listed is not None and not (
             known.actions.dtype == listed.dtype and np.array_equal(known.actions, listed)
@@ -174,7 +222,7 @@ def _capacity(
     if known is not None:
         num_used += max(known.num_nodes, int(known.arrays.counters[NUM_OUTCOMES]))
     affordable = max(config.max_memory - in_flight, 0) // per_node - num_used
-    limits = [config.simulation_limit, config.max_env_steps]
+    limits = [config.num_planned, config.max_env_steps]
     wanted = min((limit for limit in limits if limit is not None), default=max(affordable, 1))
     if wanted > affordable:
         needed = (num_used + wanted) * per_node + in_flight
@@ -184,24 +232,6 @@ def _capacity(
             f"{config.max_memory:,}; simulate less, or raise max_memory"
         )
     return num_used + wanted
-
-
-def _check_known(tree: Tree, num_actions: int, kind: TreeKind) -> None:
-    """Check that a tree was searched with the same settings."""
-    if tree.kind.choice != kind.choice:
-        raise InvalidBatchError(
-            "tree: expected one that was searched with the same settings, got one for which a look at the "
-            "environment has chosen them; resume it without transpositions, rollout_horizon and backup, or "
-            "call plan() instead"
-        )
-    wanted = {"actions a node": num_actions, **kind._asdict()}
-    got = {"actions a node": tree.num_actions, **tree.kind._asdict()}
-    for name, value in wanted.items():
-        if got[name] != value:
-            raise InvalidBatchError(
-                f"tree: expected one that was searched with the same settings, with {name}: {value}, got "
-                f"{got[name]}; call plan() instead"
-            )
 
 
 # -- Chooses what a search does where its settings leave it open, by a look at the environment.
@@ -245,24 +275,8 @@ class Choice(NamedTuple):
     """The way to search."""
 
     config: MCTSConfig  # the settings of the planner, with those that were open
-    number: int  # `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`
-    num_env_steps: int  # environment steps that the look took
-
-
-@dataclass
-class _Look:
-    """What random walks have shown."""
-
-    num_env_steps: int = 0  # environment steps
-    num_transitions: int = 0
-    num_revisits: int = 0  # number of transitions to an observation that was seen before, at another time
-    # number of transitions with an observation and an action that were seen before, at another time, and had
-    # the same result then
-    num_confirmed: int = 0
-    num_contradicted: int = 0  # ... and had another result then.
-    num_ended: int = 0  # number of walks that ended the episode
-    num_paid: int = 0  # number of transitions with a reward above 0 after which the episode went on
-    rewards: set[float] = field(default_factory=set)  # the different rewards
+    number: int = AS_GIVEN  # `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`
+    num_env_steps: int = 0  # environment steps that the look took
 
 
 def with_choice(config: MCTSConfig, number: int) -> MCTSConfig:
@@ -285,16 +299,69 @@ def with_choice(config: MCTSConfig, number: int) -> MCTSConfig:
 def choose(
     config: MCTSConfig, env: BatchStepper, state: NDArray[Any], generator: np.random.Generator
 ) -> Choice:
-    """Choose the way to search from a state, by a look."""
-    # A spawned generator: a search as given draws the same numbers with and without a look.
-    num_walks = min(_NUM_WALKS, int(_budget(config) * _SHARE) // (_NUM_STEPS * config.dt))
-    actions = list_actions(env.action_space)
+    """Choose the way to search from a state, by a look: W random walks of at most T steps."""
+    limits = [config.max_env_steps, config.num_planned]
+    per_simulation = (1, config.dt + config.rollout_steps)
+    steps = (limit * each for limit, each in zip(limits, per_simulation, strict=True) if limit is not None)
+    budget = min([*steps, 1e9])  # environment steps that a decision would take
+    num_walks = min(_NUM_WALKS, int(budget * _SHARE) // (_NUM_STEPS * config.dt))
+    listed = list_actions(env.action_space)
     is_open = config.is_adaptive and not has_players(state.dtype)
-    if not is_open or actions is None or num_walks < 2:
-        return Choice(config, AS_GIVEN, 0)
-    look = _look(config, env, state, actions, num_walks, generator.spawn(1)[0])
-    number = _judge(look, num_walks, config.discount)
-    return Choice(with_choice(config, number), number, look.num_env_steps)
+    if not is_open or listed is None or num_walks < 2:
+        return Choice(config)
+    started = time.perf_counter()
+    # A spawned generator: a search as given draws the same numbers with and without a look.
+    generator = generator.spawn(1)[0]
+    states = state.repeat(num_walks)
+    keys: list[Hashable] = [*observation_keys(env.observation_space, env.observe(state), 1)] * num_walks
+    times = {keys[0]: 0}  # observation -> the time of its first visit
+    results: dict[tuple[Hashable, int], tuple[Any, int]] = {}  # -> result, and the time of the first one
+    rewards: set[float] = set()  # the different ones
+    num_env_steps = num_transitions = 0
+    num_revisits = 0  # number of transitions to an observation that was seen before, at another time
+    # number of transitions with an observation and an action that were seen before, at another time, and had
+    # the same result then; and of those that had another result then
+    num_confirmed = num_contradicted = 0
+    num_ended = 0  # number of walks that ended the episode
+    num_paid = 0  # number of transitions with a reward above 0 after which the episode went on
+    for step in range(_NUM_STEPS):
+        indices = generator.integers(len(listed), size=len(states))
+        seeds = generator.integers(0, 2**64, len(states), dtype=np.uint64) if env.is_stochastic else None
+        request = StepRequest(listed[indices], states, config.dt, seeds)
+        out = send_steps(env, [request]).result()
+        check_answer(request, out, True)
+        num_env_steps += int(out.infos["num_steps"].sum())
+        after = observation_keys(env.observation_space, out.observations, len(states))
+        columns = (keys, indices.tolist(), after, out.rewards.tolist(), out.terminated.tolist())
+        for key, action, new_key, reward, terminated in zip(*columns, strict=True):
+            rewards.add(reward)
+            num_transitions += 1
+            num_revisits += times.setdefault(new_key, step + 1) != step + 1
+            result, first_time = results.setdefault((key, action), ((new_key, reward, terminated), step))
+            is_same = result == (new_key, reward, terminated)
+            num_confirmed += is_same and first_time != step
+            num_contradicted += not is_same
+            num_ended += terminated
+            num_paid += reward > 0 and not terminated
+        going_on = np.flatnonzero(~(out.terminated | out.truncated))
+        is_late = (
+            config.max_seconds is not None and time.perf_counter() - started > _SHARE * config.max_seconds
+        )
+        if not len(going_on) or is_late:
+            break
+        assert out.new_states is not None
+        states, keys = out.new_states[going_on], [after[row] for row in going_on.tolist()]
+    number = AS_GIVEN
+    # Values of a graph that are not discounted grow without bounds where a cycle pays: each turn adds to
+    # them.
+    has_values = config.discount < 1 or not num_paid
+    repeats = num_revisits >= _MIN_REVISITED * num_transitions
+    is_consistent = num_contradicted <= _MAX_CONTRADICTED * num_confirmed
+    if has_values and repeats and num_confirmed >= _MIN_CONFIRMED and is_consistent:
+        number = GRAPH
+    elif len(rewards) == 1 and min(rewards) > 0 and 2 * num_ended >= num_walks:
+        number = SHORT_ROLLOUTS  # only survival counts
+    return Choice(with_choice(config, number), number, num_env_steps)
 
 
 def advance_by_observation(env: BatchStepper, tree: Tree, action: Any, state: NDArray[Any]) -> Tree | None:
@@ -314,70 +381,3 @@ def advance_by_observation(env: BatchStepper, tree: Tree, action: Any, state: ND
     assert part.states is not None
     part.states[:1] = state
     return part
-
-
-def _budget(config: MCTSConfig) -> float:
-    """Return how many environment steps a decision would take."""
-    steps = np.inf if config.max_env_steps is None else config.max_env_steps
-    simulations = np.inf if config.simulation_limit is None else config.simulation_limit
-    return float(min(steps, simulations * (config.dt + config.rollout_steps), 1e9))
-
-
-def _judge(look: _Look, num_walks: int, discount: float) -> int:
-    """Return the number of the choice that a look leads to."""
-    # Values of a graph that are not discounted grow without bounds where a cycle pays: each turn adds to
-    # them.
-    has_values = discount < 1 or not look.num_paid
-    repeats = look.num_revisits >= _MIN_REVISITED * look.num_transitions
-    is_consistent = look.num_contradicted <= _MAX_CONTRADICTED * look.num_confirmed
-    if has_values and repeats and look.num_confirmed >= _MIN_CONFIRMED and is_consistent:
-        return GRAPH
-    only_survival_counts = len(look.rewards) == 1 and min(look.rewards) > 0
-    if only_survival_counts and 2 * look.num_ended >= num_walks:
-        return SHORT_ROLLOUTS
-    return AS_GIVEN
-
-
-def _look(
-    config: MCTSConfig,
-    env: BatchStepper,
-    state: NDArray[Any],
-    listed: NDArray[Any],
-    num_walks: int,
-    generator: np.random.Generator,
-) -> _Look:
-    """Make W random walks of at most T steps."""
-    started = time.perf_counter()
-    states = state.repeat(num_walks)
-    keys: list[Hashable] = [*observation_keys(env.observation_space, env.observe(state), 1)] * num_walks
-    times = {keys[0]: 0}  # observation -> the time of its first visit
-    results: dict[tuple[Hashable, int], tuple[Any, int]] = {}  # -> result, and the time of the first one
-    look = _Look()
-    for step in range(_NUM_STEPS):
-        indices = generator.integers(len(listed), size=len(states))
-        seeds = generator.integers(0, 2**64, len(states), dtype=np.uint64) if env.is_stochastic else None
-        request = StepRequest(listed[indices], states, config.dt, seeds)
-        out = send_steps(env, [request]).result()
-        check_answer(request, out, True)
-        look.num_env_steps += int(out.infos["num_steps"].sum())
-        after = observation_keys(env.observation_space, out.observations, len(states))
-        columns = (keys, indices.tolist(), after, out.rewards.tolist(), out.terminated.tolist())
-        for key, action, new_key, reward, terminated in zip(*columns, strict=True):
-            look.rewards.add(reward)
-            look.num_transitions += 1
-            look.num_revisits += times.setdefault(new_key, step + 1) != step + 1
-            result, first_time = results.setdefault((key, action), ((new_key, reward, terminated), step))
-            is_same = result == (new_key, reward, terminated)
-            look.num_confirmed += is_same and first_time != step
-            look.num_contradicted += not is_same
-            look.num_ended += terminated
-            look.num_paid += reward > 0 and not terminated
-        going_on = np.flatnonzero(~(out.terminated | out.truncated))
-        is_late = (
-            config.max_seconds is not None and time.perf_counter() - started > _SHARE * config.max_seconds
-        )
-        if not len(going_on) or is_late:
-            break
-        assert out.new_states is not None
-        states, keys = out.new_states[going_on], [after[row] for row in going_on.tolist()]
-    return look

@@ -1,11 +1,12 @@
-"""The simulations in flight of a search, as compiled code: one call before each answer, and one after it.
+"""The simulations of tree search, as compiled code: selection, expansion, evaluation and backup.
 
     begin --request--> take_steps --request--> ... --> take_values
                ^            |
                +------------+  (a sampled outcome that was in the tree already: select on from its node)
 
 Both the search in Python (`planvec.planners.mcts.search`) and the compiled loop (`compiled.advance`) run
-simulations with these functions, so that they find the same plan. Letters: K slots, S bytes of a state.
+simulations with these functions, so that they find the same plan. The arrays of the tree are those of
+`planvec.planners.mcts.tree`. Letters: A actions, K simulations in flight, D depths, S bytes of a state.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -32,59 +33,141 @@ from planvec.kernels import (
     load,
     value_at,
 )
-from planvec.planners.mcts.arrays import (
-    EXHAUSTED,
-    LEAVES,
-    MAX_IDLE,
-    MAX_MEMORY,
-    NONE,
-    NUM_FREE,
-    NUM_IDLE,
+from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.setup import SCALE_BY_NODE, Rules
+from planvec.planners.mcts.tree import (
+    NUM_DRAWS,
     NUM_NODES,
     NUM_OUTCOMES,
-    NUM_SIMULATIONS,
-    NUM_SIMULATIONS_REACHED,
-    NUM_STARTED,
     OPEN_LOOP,
-    PERFORM,
-    SAMPLE,
+    OUT_OF_BOUNDS,
+    ROOT_WEIGHT,
     SINGLE,
-    STEPS,
-    STOP,
-    Halving,
-    Progress,
-    Requests,
-    Rules,
-    Shared,
-    Steps,
-    Table,
+    Tree,
     TreeArrays,
-    empty_paths,
 )
-from planvec.planners.mcts.config import MCTSConfig
-from planvec.planners.mcts.phases import back_up, init_node, select
-from planvec.planners.mcts.tree import Tree
 from planvec.rows import GENERATOR_FIELD, Transitions
 
+# -- The memory of the simulations in flight, of their requests, and of the answers.
+#
+# The slots of the simulations in flight form two halves. Each half has at most one request, whose rows are in
+# the part of the buffers that belongs to its slots. Letters: B rows, K slots, S bytes of a state.
 
-def _new_progress(num_slots: int) -> Progress:
-    """Return the memory of simulations in flight, of which there are none yet."""
-    num_halves = min(2, num_slots)
-    arrays: dict[str, NDArray[Any]] = {
-        name: np.zeros(num_slots, np.int64) for name in ("rows", "statuses", "nodes")
-    }
-    arrays |= {name: np.zeros(num_slots, np.bool_) for name in ("ends", "is_new", "has_ended")}
-    arrays |= {name: np.zeros(2, np.int64) for name in ("free", "queue", "counts", "stages", "num_rows")}
-    arrays["free"][:num_halves] = np.arange(num_halves)[::-1]
-    totals = np.zeros(10, np.int64)
-    totals[NUM_FREE] = num_halves
-    return Progress(
-        totals=totals,
-        slots=np.arange(num_slots),
-        bounds=np.array([0, num_slots - num_slots // 2, num_slots]),
-        leaf_values=np.zeros(num_slots),
-        **arrays,
-    )
+# how a selection ends: at an action to step; at a node whose value is known; at a step that is in flight
+SAMPLE, RESOLVED, COLLIDED = 0, 1, 2
+MAX_IDLE = 10_000  # simulations in a row without a step, after which the tree counts as exhausted
+NUM_STARTED, NUM_SIMULATIONS, NUM_ENV_STEPS, NUM_IDLE, STOP = 0, 1, 2, 3, 4
+NUM_FREE, NUM_QUEUED, NUM_ROWS, NUM_CHUNKS, NUM_EVENTS = 5, 6, 7, 8, 9  # indices of `Progress.totals`
+# values of `Progress.totals[STOP]`
+GOES_ON, NUM_SIMULATIONS_REACHED, MAX_MEMORY, EXHAUSTED, MAX_ENV_STEPS, MAX_SECONDS, CALLBACK = range(7)
+# the same in words; see `Plan.stop_reason`
+STOP_REASONS = (
+    None,
+    "num_simulations",
+    "max_memory",
+    "exhausted",
+    "max_env_steps",
+    "max_seconds",
+    "callback",
+)
+# the kinds of requests: steps; values of leaves, by rollouts or by a function of the user
+STEPS, LEAVES = 0, 1
+# what a half does: it began no simulations; it has completed them; its request has to be performed
+NONE, COMPLETED, PERFORM = 0, 1, 2
+# How the loop ends: the search is over; it goes on with the next call; the environment has to perform the
+# request of the half that was queued last; the root's episode had ended.
+DONE, PAUSED, REFUSED, ENDED = 0, 1, 2, 3
+
+
+class Paths(NamedTuple):
+    """The paths of the simulations in flight, from the root on."""
+
+    depths: NDArray[np.int32]  # `[K]` int32, number of actions
+    nodes: NDArray[np.int32]  # `[K, D + 1]` int32, the nodes, from the root on
+    actions: NDArray[np.int32]  # `[K, D]` int32, the index of the action at each node
+    rewards: NDArray[np.float64]  # `[K, D]` float64, the reward of each action
+    discounts: NDArray[np.float64]  # `[K, D]` float64, the discount of each action
+
+
+class Progress(NamedTuple):
+    """The simulations in flight."""
+
+    totals: NDArray[np.int64]  # `[10]` int64, counts; the constants above are their indices
+    free: NDArray[np.int64]  # `[2]` int64, the halves without simulations, the next one last
+    queue: NDArray[np.int64]  # `[2]` int64, the halves whose requests were performed, the oldest first
+    # `[3]` int64: the slots of half `h` are those from `bounds[h]` up to `bounds[h + 1]`
+    bounds: NDArray[np.int64]
+    counts: NDArray[np.int64]  # `[2]` int64, number of simulations of each half
+    stages: NDArray[np.int64]  # `[2]` int64, the kind of its request
+    num_rows: NDArray[np.int64]  # `[2]` int64, the rows of its request
+    rows: NDArray[np.int64]  # `[K]` int64, the slot of each row of a request
+    slots: NDArray[np.int64]  # `[K]` int64: 0, 1, 2, ...
+    statuses: NDArray[np.int64]  # `[K]` int64, of selections
+    nodes: NDArray[np.int64]  # `[K]` int64, the node of each row
+    ends: NDArray[np.bool_]  # `[K]` bool, whether the episode of each row has ended
+    is_new: NDArray[np.bool_]  # `[K]` bool, whether the last node of each simulation is new
+    has_ended: NDArray[np.bool_]  # `[K]` bool, whether its episode has ended
+    leaf_values: NDArray[np.float64]  # `[K]` float64, the values of the last nodes
+
+
+class Requests(NamedTuple):
+    """The rows of requests."""
+
+    states: NDArray[np.uint8]  # `[K * S]` uint8
+    actions: NDArray[np.uint8]  # the bytes of K actions
+    own_states: NDArray[np.uint8]  # `[K * S]` uint8, the states of the simulations of an open loop
+
+
+class Steps(NamedTuple):
+    """The answer to a request for steps."""
+
+    new_states: NDArray[np.uint8]  # `[B * S]` uint8
+    rewards: NDArray[np.float64]  # `[B]` float64
+    terminated: NDArray[np.uint8]  # `[B]` uint8
+    truncated: NDArray[np.uint8]  # `[B]` uint8
+    num_steps: NDArray[np.int64]  # `[B]` int64
+
+
+class Table(NamedTuple):
+    """The hash tables, and what counts as equal."""
+
+    outcomes: NDArray[np.int32]  # `[power of 2 above 2 M]` int32, the entries of outcomes
+    # `[power of 2 above 2 N]` int32, the entries of nodes; `[1]` if equal states do not share a node
+    nodes: NDArray[np.int32]
+    edges: NDArray[np.int64]  # `[M]` int64, the edge of each outcome: node * A + action
+    keys: NDArray[np.uint8]  # the bytes of the keys of nodes, or of their states; `[0]` if there are neither
+    key_bytes: int  # bytes of a key
+    # `[2 n]` int64, the bytes of a key that are compared: from, up to; and so on. `[0]`: none, since the
+    # nodes of an open loop have no states.
+    parts: NDArray[np.int64]
+
+
+class Halving(NamedTuple):
+    """The state of sequential halving at the root of a search."""
+
+    # `[n]` int64: simulation i takes an action with so many visits; `[0]` without halving
+    sequence: NDArray[np.int64]
+    scores: NDArray[np.float64]  # `[A]` float64, Gumbel noise plus logits; -inf for illegal actions
+    priors: NDArray[np.float64]  # `[A]` float64, the probabilities of the logits
+    # `[A]` int64, the visits from before this search, which halving does not count
+    base_visits: NDArray[np.int64]
+    transform: NDArray[np.float64]  # `[2]` float64, c_visit and c_scale of sigma
+
+
+class Shared(NamedTuple):
+    """The memory of a search."""
+
+    tree: TreeArrays
+    paths: Paths  # the paths of the simulations in flight
+    # `[N * S]` uint8, the states of nodes; `[0]` for an open loop, or if states are objects
+    tree_states: NDArray[np.uint8]
+    actions: NDArray[np.uint8]  # the bytes of the actions that all nodes have; `[0]` if each has its own
+    root_state: NDArray[np.uint8]  # `[S]` uint8
+    rules: Rules  # the settings of the search
+    table: Table  # the transposition table
+    progress: Progress  # the simulations in flight
+    requests: Requests
+    halving: Halving  # sequential halving at the root
 
 
 def new_steps(num_rows: int, state_bytes: int) -> Steps:
@@ -98,6 +181,317 @@ def new_steps(num_rows: int, state_bytes: int) -> Steps:
     )
 
 
+# -- Selection at the root: sequential halving with Gumbel noise.
+#
+# Source: Danihelka et al. 2022, "Policy improvement by planning with Gumbel" (equations 8, 10 to 12, figure
+# 1; the value of actions without visits is the mixed value of appendix D, rescaled as in section 7.2 of
+# MuZero).
+#
+# Letters: A actions, m actions that are considered, n simulations.
+
+_SMALL = 1e-8
+
+
+def no_halving() -> Halving:
+    """Return the state of a search without it."""
+    return Halving(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0, np.int64), np.zeros(2))
+
+
+def considered_visits(num_considered: int, num_simulations: int) -> NDArray[np.int64]:
+    """Return the number of visits of the action that each simulation takes, `[n]`."""
+    # Of m actions, all are visited equally often until a share `1 / ceil(log2 m)` of the simulations is
+    # spent; then the better half of them, and so on down to two, which share the rest.
+    if num_considered <= 1:
+        return np.arange(num_simulations)
+    num_phases = math.ceil(math.log2(num_considered))
+    sequence: list[int] = []
+    remaining, visits = num_considered, 0
+    while len(sequence) < num_simulations:
+        rounds = max(1, num_simulations // (num_phases * remaining))
+        for _ in range(rounds):
+            sequence += [visits] * remaining
+            visits += 1
+        remaining = max(2, remaining // 2)
+    return np.array(sequence[:num_simulations], np.int64)
+
+
+@jit(cache=True)
+def halving_action(tree: TreeArrays, halving: Halving, wanted: int) -> int:
+    """Return the action of the root with the best score among those with a number of visits."""
+    # `wanted`: number of visits in this search; -1: the largest there is, completed ones only.
+    # The score is Gumbel noise + logit + sigma(value), `sigma(q) = (c_visit + max visits) * c_scale * q`,
+    # with values rescaled to [0, 1]. Visits in flight count as visits.
+    edges, legal = tree.edges, tree.legal
+    # The value of actions without visits: the mix of the root's own value, if it was evaluated, and theirs.
+    root = tree.nodes[0]
+    total, weight, num_visits = 0.0, 0.0, 0
+    for action in range(edges.shape[1]):
+        edge = edges[0, action]
+        if edge.edge_visits > 0:
+            prior = max(halving.priors[action], _SMALL)
+            total += prior * edge.edge_values
+            weight += prior
+            num_visits += edge.edge_visits
+    root_weight = 1.0 if tree.counters[ROOT_WEIGHT] > 0 else 0.0
+    own = 0.0
+    if root_weight + num_visits > 0.0:
+        mean = total / weight if num_visits > 0 else 0.0
+        own = (root_weight * root.raw_values + num_visits * mean) / (root_weight + num_visits)
+    only_legal = False  # what is proven to be of no use is illegal; all may be
+    if legal.shape == edges.shape:
+        for action in range(edges.shape[1]):
+            only_legal |= legal[0, action] and halving.scores[action] > -math.inf
+    low, high, most, largest = math.inf, -math.inf, 0, np.int64(0)
+    for action in range(edges.shape[1]):
+        edge = edges[0, action]
+        visits = edge.edge_visits
+        value = edge.edge_values if visits > 0 else own
+        low, high, most = min(low, value), max(high, value), max(most, visits)
+        if halving.scores[action] > -math.inf and (not only_legal or legal[0, action]):
+            largest = max(largest, visits - halving.base_visits[action])
+    factor = (halving.transform[0] + most) * halving.transform[1] / max(high - low, _SMALL)
+    best, best_score, is_match = 0, -math.inf, False
+    for action in range(edges.shape[1]):
+        edge = edges[0, action]
+        count = edge.edge_visits - halving.base_visits[action]
+        matches = count == largest if wanted < 0 else count + edge.edge_unobserved == wanted
+        value = edge.edge_values if edge.edge_visits > 0 else own
+        score = halving.scores[action] + factor * (value - low)
+        # Without a match, as after the last simulation of the sequence, every action is considered.
+        is_better = score > best_score if matches == is_match else matches
+        if only_legal and not legal[0, action]:
+            continue
+        if score > -math.inf and is_better:
+            best, best_score, is_match = action, score, matches
+    return best
+
+
+def begin_halving(config: MCTSConfig, tree: Tree, generator: np.random.Generator) -> Halving:
+    """Return the state of the root at the beginning of a search, with noise; see `MCTS.root_selection`."""
+    if config.root_selection != "gumbel":
+        return no_halving()
+    arrays, num_actions = tree.arrays, tree.num_actions
+    priors = arrays.priors[0].copy() if tree.kind.has_priors else np.full(num_actions, 1.0 / num_actions)
+    legal = arrays.legal[0] if tree.kind.has_legal else np.ones(num_actions, np.bool_)
+    noise = config.gumbel_scale * generator.gumbel(size=num_actions)
+    logits = np.log(np.maximum(priors, np.finfo(np.float64).tiny))
+    assert config.num_planned is not None
+    num_considered = min(config.num_considered, int(legal.sum()))
+    return Halving(
+        sequence=considered_visits(num_considered, config.num_planned),
+        scores=np.where(legal, noise + logits, -np.inf),
+        priors=priors,
+        base_visits=arrays.edge_visits[0].astype(np.int64),
+        transform=np.array(config.gumbel_transform, np.float64),
+    )
+
+
+# -- Selection: UCT and PUCT, from the root on.
+#
+# Sources: UCT (Kocsis and Szepesvari 2006), the same for simulations in flight (Liu et al. 2020,
+# "Watch the Unobserved": WU-UCT), PUCT with a growing exploration rate (Silver et al. 2018, AlphaZero),
+# progressive widening (Couetoux et al. 2011).
+
+
+# the logarithms of numbers of visits, which are small in most nodes
+_LOGS = np.array([-math.inf] + [math.log(count) for count in range(1, 1024)])
+
+
+@jit()
+def mix(seed: int, number: int) -> int:
+    """Return a pseudorandom 62-bit number, that of index `number` (SplitMix64, Steele et al. 2014)."""
+    z = np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(number + 1)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return np.int64(z >> np.uint64(2))  # type: ignore[return-value]
+
+
+@jit()
+def _allowed(growth: tuple[float, float], count: int) -> float:
+    """Return how many children a number of visits allows: at least 1."""
+    if math.isinf(growth[0]):
+        return growth[0]
+    return max(1.0, float(math.floor(growth[0] * float(count) ** growth[1])))
+
+
+@jit()
+def _width(legal: NDArray[np.bool_], node: int, wanted: int) -> int:
+    """Return how many actions of a node, from the first on, contain so many legal ones, or all of them."""
+    num_legal = 0
+    for action in range(legal.shape[1]):
+        num_legal += legal[node, action]
+        if num_legal == wanted:
+            return action + 1
+    return int(legal.shape[1])
+
+
+@jit(inline=True)
+def _scale(tree: TreeArrays, rules: Rules, node: int, width: int) -> float:
+    """Return the scale of the exploration term at a node."""
+    scale = rules.value_scale
+    if scale < 0.0:
+        low, high = tree.bounds[0], tree.bounds[1]
+        if scale == SCALE_BY_NODE:
+            lowest, highest = math.inf, -math.inf
+            for action in range(width):
+                edge = tree.edges[node, action]
+                if edge.edge_visits > 0:
+                    lowest = min(lowest, edge.edge_values)
+                    highest = max(highest, edge.edge_values)
+            if highest > lowest:
+                low, high = lowest, highest
+        scale = high - low if high > low else 1.0
+    return scale
+
+
+@jit(inline=True)
+def _untried(tree: TreeArrays, rules: Rules, node: int, start: int, width: int) -> int:
+    """Return the first action from `start` on that no simulation has taken; -1: none."""
+    untried = -1
+    action = start
+    for _ in range(width):
+        edge = tree.edges[node, action]
+        is_legal = not rules.use_legal or tree.legal[node, action]
+        if edge.edge_visits + edge.edge_unobserved == 0 and is_legal:
+            untried = action
+            break
+        action = action + 1 if action + 1 < width else 0
+    return untried
+
+
+@jit(inline=True)
+def _best(
+    tree: TreeArrays, rules: Rules, node: int, start: int, width: int, factor: float, log_total: float
+) -> int:
+    """Return the action with the highest score; of equals the first from `start` on."""
+    use_priors, use_legal, legal = rules.use_priors, rules.use_legal, tree.legal
+    node_value = tree.nodes[node].values
+    best = action = start
+    if use_legal:
+        for _ in range(width):
+            if legal[node, best]:
+                break
+            best = best + 1 if best + 1 < width else 0
+    best_score = -math.inf
+    for _ in range(width):
+        if not use_legal or legal[node, action]:
+            edge = tree.edges[node, action]
+            count = edge.edge_visits + edge.edge_unobserved
+            value = edge.edge_values if edge.edge_visits > 0 else node_value
+            if use_priors:
+                score = value + factor * tree.priors[node, action] / (1.0 + count)
+            else:
+                score = value + factor * math.sqrt(log_total / count)
+            if score > best_score:
+                best, best_score = action, score
+        action = action + 1 if action + 1 < width else 0
+    return best
+
+
+@jit()
+def _draw_outcome(first: int, outcomes: NDArray[Any], counters: NDArray[np.int64], seed: int) -> int:
+    """Draw one of the outcomes of an action, with the frequencies of their samples."""
+    total = 0
+    outcome = first
+    while outcome >= 0:
+        total += outcomes[outcome].outcome_counts
+        outcome = outcomes[outcome].next_outcomes
+    counters[NUM_DRAWS] += 1
+    remaining = mix(seed, counters[NUM_DRAWS]) % total
+    outcome = first
+    while remaining >= outcomes[outcome].outcome_counts:
+        remaining -= outcomes[outcome].outcome_counts
+        outcome = outcomes[outcome].next_outcomes
+    return outcome
+
+
+@jit()
+def select(memory: Pointer[Shared], slots: NDArray[np.int64], statuses: NDArray[np.int64]) -> int:
+    """Go on with selections from the last nodes of their paths, until one collides with a step in flight."""
+    # UCT: Q + c sqrt(2 ln(N + O) / (n + o)), untried actions first.
+    # PUCT: Q + c(N) P sqrt(N + O) / (1 + n + o), where N counts the visit that created the node.
+    # Actions without a completed visit have the value of their node.
+    # `slots`: `[B]`, the rows of paths. `statuses`: `[B]`, written: `SAMPLE`, `RESOLVED`, or for the last one
+    # `COLLIDED`. Also written: counts in flight of the tree, and paths from their last node on.
+    # Returns the number of simulations before the first collision. Collisions exist only with `SINGLE`
+    # outcomes.
+    shared: Shared = value_at(memory)
+    tree, paths, rules, halving = shared.tree, shared.paths, shared.rules, shared.halving
+    num_begun = shared.progress.totals[NUM_STARTED]  # before these, as halving counts
+    nodes, edges, outcomes = tree.nodes, tree.edges, tree.outcomes
+    num_actions = edges.shape[1]
+    widens = not math.isinf(rules.widening[0])
+    use_priors, use_legal, chance = rules.use_priors, rules.use_legal, rules.chance
+    # Outcome and node have the same index: the next node is known without waiting for the outcome to load.
+    is_tree = chance == SINGLE and not rules.backs_up_values
+    halves = len(halving.sequence) > 0
+    for number in range(len(slots)):
+        slot = slots[number]
+        depth = paths.depths[slot]
+        index: Any = np.int64(paths.nodes[slot, depth])
+        status = RESOLVED
+        node = nodes[index]
+        while not (node.ended or node.proven) and depth < rules.max_depth:
+            total = node.visits + node.unobserved
+            width = num_actions
+            if widens:
+                wanted = min(float(num_actions), _allowed(rules.widening, total + 1))
+                width = int(wanted)
+                if use_legal:  # so many legal ones
+                    width = _width(tree.legal, index, width)
+            start = node.starts if node.starts < width else 0
+            action = -1
+            if halves and depth == 0:
+                number_begun = num_begun + number
+                is_past = number_begun >= len(halving.sequence)
+                action = halving_action(tree, halving, -1 if is_past else halving.sequence[number_begun])
+            elif not use_priors and (total < width or widens or use_legal):  # else all were tried
+                action = _untried(tree, rules, index, start, width)
+            if action < 0:
+                factor, log_total = rules.exploration * _scale(tree, rules, index, width), 0.0
+                if use_priors:
+                    total += 1
+                    rate = math.log((total + 19652.0 + 1.0) / 19652.0) + 1.25
+                    factor *= rate * math.sqrt(total)
+                else:
+                    log_total = 2.0 * (_LOGS[total] if total < len(_LOGS) else math.log(total))
+                action = _best(tree, rules, index, start, width, factor, log_total)
+            edge = edges[index, action]
+            outcome: Any = np.int64(edge.first_outcomes)
+            if chance == SINGLE:
+                if outcome < 0 and edge.edge_unobserved > 0:
+                    status = COLLIDED
+                    break
+            elif chance == OPEN_LOOP:
+                outcome = np.int64(-1)
+            elif outcome >= 0:
+                tries = edge.edge_visits + edge.edge_unobserved + 1
+                if edge.edge_samples < _allowed(rules.outcome_widening, tries):
+                    outcome = np.int64(-1)
+                else:
+                    outcome = np.int64(_draw_outcome(outcome, outcomes, tree.counters, rules.seed))
+            paths.actions[slot, depth] = action
+            node.unobserved += 1
+            edge.edge_unobserved += 1
+            if outcome < 0:
+                edge.edge_samples += 1
+                status = SAMPLE
+                break
+            result = outcomes[outcome]
+            paths.rewards[slot, depth] = result.outcome_rewards
+            paths.discounts[slot, depth] = result.outcome_discounts
+            index = outcome if is_tree else np.int64(result.outcome_nodes)
+            depth += 1
+            paths.nodes[slot, depth] = index
+            node = nodes[index]
+        paths.depths[slot] = depth
+        statuses[number] = status
+        if status == COLLIDED:
+            return number
+    return len(slots)
+
+
 # -- The transposition table: finds the outcomes and nodes that are in the tree already.
 #
 # It consists of two hash tables with open addressing: an entry is the index of an outcome or of a node, plus
@@ -108,21 +502,6 @@ def new_steps(num_rows: int, state_bytes: int) -> Steps:
 # gives to equal keys (`search.TreeSearch`).
 #
 # Letters: B rows, N nodes, M outcomes, A actions per node.
-
-
-def _new_table(
-    capacity: int, shares_nodes: bool, keys: NDArray[np.uint8], key_bytes: int, parts: list[int]
-) -> Table:
-    """Return an empty table."""
-    num_entries = 1 << (2 * capacity).bit_length()
-    return Table(
-        np.zeros(num_entries, np.int32),
-        np.zeros(num_entries if shares_nodes else 1, np.int32),
-        np.zeros(capacity, np.int64),
-        keys,
-        key_bytes,
-        np.array(parts, np.int64),
-    )
 
 
 def is_by_observation(shared: Any) -> bool:
@@ -230,96 +609,51 @@ def _node_place(table: Table, keys: NDArray[np.uint8], at: int) -> Any:
     return place
 
 
-@jit(cache=True)
-def enter_tree(code: Any, memory: Pointer[Shared]) -> int:
-    """Enter the outcomes and the nodes of the tree into the empty table. Returns the number of nodes."""
-    shared: Shared = value_at(memory)
-    tree, table = shared.tree, shared.table
-    num_nodes: int = tree.counters[NUM_NODES]
-    num_actions = tree.edges.shape[1]
-    for node in range(num_nodes):
-        if len(table.nodes) > 1:
-            place = _node_place(table, table.keys, node * table.key_bytes)
-            if table.nodes[place] == 0:
-                table.nodes[place] = node + 1
-        for action in range(num_actions):
-            outcome = tree.edges[node, action].first_outcomes
-            while outcome >= 0:
-                edge, known = node * num_actions + action, tree.outcomes[outcome]
-                at = np.int64(known.outcome_nodes) * table.key_bytes
-                place = _outcome_place(table, tree, edge, known.outcome_rewards, table.keys, at)
-                table.outcomes[place] = outcome + 1
-                table.edges[outcome] = edge
-                outcome = known.next_outcomes
-    return num_nodes
-
-
-# -- The values of leaves as compiled code: writes the requests for them, and backs them up.
-#
-# Letters: B rows, K slots.
-
-
-@jit()
-def finish(memory: Pointer[Shared], half: int) -> int:
-    """Take the values of leaves and back up the simulations, or write the request for values."""
-    # With rollouts, a simulation makes a rollout if its last node is new, at the largest depth, or waiting
-    # for the rollout of another simulation. Any other one reached a node that another simulation has
-    # evaluated, whose value it takes.
-    # Returns `COMPLETED` or `PERFORM`.
-    shared: Shared = value_at(memory)
-    tree, rules = shared.tree, shared.rules
-    progress, requests = shared.progress, shared.requests
-    size, first = rules.state_bytes, progress.bounds[half]
-    is_open_loop = rules.chance == OPEN_LOOP
-    count = 0
-    for slot in range(first, first + progress.counts[half]):
-        depth = shared.paths.depths[slot]
-        index = np.int64(shared.paths.nodes[slot, depth])
-        node = tree.nodes[index]
-        if not is_open_loop:
-            progress.has_ended[slot] = node.ended
-        value = node.values if rules.backs_up_values else node.raw_values
-        if progress.has_ended[slot]:
-            value = 0.0
-        elif rules.asks_leaves and (progress.is_new[slot] or node.pending or depth >= rules.max_depth):
-            row = first + count
-            progress.rows[row] = slot
-            count += 1
-            if is_open_loop:
-                copy_bytes(requests.own_states, slot * size, requests.states, row * size, size)
-            else:
-                copy_bytes(shared.tree_states, index * size, requests.states, row * size, size)
-        progress.leaf_values[slot] = value
-    progress.num_rows[half] = count
-    if count == 0:
-        return back_up(memory, half)
-    progress.stages[half] = LEAVES
-    return PERFORM
-
-
-@jit(cache=True)
-def take_values(code: Any, memory: Pointer[Shared], values: NDArray[np.float64], half: int) -> int:
-    """Take the values `[B]` that were requested for leaves, and back up the simulations."""
-    # Those of rollouts are returns of player 0.
-    shared: Shared = value_at(memory)
-    tree, paths, progress = shared.tree, shared.paths, shared.progress
-    first = progress.bounds[half]
-    for row in range(progress.num_rows[half]):
-        slot = progress.rows[first + row]
-        node = tree.nodes[paths.nodes[slot, paths.depths[slot]]]
-        value = -values[row] if node.players == 1 else values[row]
-        progress.leaf_values[slot] = value
-        if shared.rules.rollout_steps > 0 and progress.is_new[slot]:
-            node.raw_values = value
-            # Other simulations may have passed meanwhile; the value is then a mean without this one.
-            node.values += value / (node.visits + 1)
-            node.pending = False
-    return back_up(memory, half)
-
-
-# -- The steps of simulations as compiled code: writes their requests, and expands the tree by the answers.
+# -- Expansion: adds nodes and outcomes to a tree, by the answers to requests for steps ----------------------
 #
 # Letters: B rows, K slots, S bytes of a state.
+
+
+@jit(inline=True)
+def init_node(tree: TreeArrays, node: Any, rules: Rules) -> None:
+    """Initialise a node and its edges."""
+    edges = tree.edges
+    num_actions = edges.shape[1]
+    record = tree.nodes[node]
+    record.visits = record.unobserved = 0
+    record.values = record.raw_values = 0.0
+    record.ended = record.pending = record.proven = False
+    record.players = 0
+    record.starts = mix(rules.seed, -node - 2) % num_actions
+    if rules.use_priors:
+        tree.priors[node] = 1.0 / num_actions
+    if rules.use_legal:
+        tree.legal[node] = True
+    for action in range(num_actions):
+        edge = edges[node, action]
+        edge.edge_visits = edge.edge_unobserved = edge.edge_samples = 0
+        edge.edge_values = 0.0
+        edge.first_outcomes = -1
+
+
+@jit(cache=True)
+def init(tree: TreeArrays, rules: Rules) -> None:
+    """Initialise a tree with nothing but its root."""
+    init_node(tree, np.int64(0), rules)
+    root, outcome = tree.nodes[0], tree.outcomes[0]
+    root.parents = root.parent_actions = -1
+    # Outcome 0 leads to the root, so that outcome and node have the same index.
+    outcome.outcome_nodes = outcome.outcome_steps = outcome.outcome_counts = 0
+    outcome.outcome_rewards = outcome.outcome_discounts = 0.0
+    outcome.next_outcomes = -1
+    tree.bounds[0], tree.bounds[1] = math.inf, -math.inf
+    for action in range(len(tree.root_edges)):
+        edge = tree.root_edges[action]
+        edge.root_visits = 0
+        edge.root_means = edge.root_squares = 0.0
+    tree.depth_histogram[:] = 0
+    tree.counters[:] = 0
+    tree.counters[NUM_NODES] = tree.counters[NUM_OUTCOMES] = 1
 
 
 @jit()
@@ -432,26 +766,221 @@ def add_steps(code: Any, memory: Pointer[Shared], steps: Steps, keys: NDArray[np
     return count
 
 
-@jit(inline=True)
-def _num_allowed(tree: TreeArrays, progress: Progress, rules: Rules) -> Any:
-    """Return how many simulations may begin; set the reason to stop where it is 0 from now on."""
-    totals = progress.totals
-    if 0 <= rules.num_simulations <= totals[NUM_STARTED]:
-        totals[STOP] = NUM_SIMULATIONS_REACHED
-        return 0
-    if tree.nodes[0].proven:
-        totals[STOP] = EXHAUSTED
-        return 0
-    free: Any = len(tree.nodes) - max(tree.counters[NUM_NODES], tree.counters[NUM_OUTCOMES])
-    free -= totals[NUM_STARTED] - totals[NUM_SIMULATIONS]
-    if free <= 0 and totals[NUM_STARTED] == totals[NUM_SIMULATIONS]:
-        totals[STOP] = MAX_MEMORY
-    if totals[NUM_IDLE] >= MAX_IDLE and rules.num_simulations < 0:
-        totals[STOP] = EXHAUSTED
-        return 0
-    if rules.num_simulations >= 0:
-        free = min(free, rules.num_simulations - totals[NUM_STARTED])
-    return free
+@jit(cache=True)
+def enter_tree(code: Any, memory: Pointer[Shared]) -> int:
+    """Enter the outcomes and the nodes of the tree into the empty table. Returns the number of nodes."""
+    shared: Shared = value_at(memory)
+    tree, table = shared.tree, shared.table
+    num_nodes: int = tree.counters[NUM_NODES]
+    num_actions = tree.edges.shape[1]
+    for node in range(num_nodes):
+        if len(table.nodes) > 1:
+            place = _node_place(table, table.keys, node * table.key_bytes)
+            if table.nodes[place] == 0:
+                table.nodes[place] = node + 1
+        for action in range(num_actions):
+            outcome = tree.edges[node, action].first_outcomes
+            while outcome >= 0:
+                edge, known = node * num_actions + action, tree.outcomes[outcome]
+                at = np.int64(known.outcome_nodes) * table.key_bytes
+                place = _outcome_place(table, tree, edge, known.outcome_rewards, table.keys, at)
+                table.outcomes[place] = outcome + 1
+                table.edges[outcome] = edge
+                outcome = known.next_outcomes
+    return num_nodes
+
+
+# -- Evaluation: asks for the values of leaves ---------------------------------------------------------------
+
+
+@jit()
+def finish(memory: Pointer[Shared], half: int) -> int:
+    """Take the values of leaves and back up the simulations, or write the request for values."""
+    # With rollouts, a simulation makes a rollout if its last node is new, at the largest depth, or waiting
+    # for the rollout of another simulation. Any other one reached a node that another simulation has
+    # evaluated, whose value it takes.
+    # Returns `COMPLETED` or `PERFORM`.
+    shared: Shared = value_at(memory)
+    tree, rules = shared.tree, shared.rules
+    progress, requests = shared.progress, shared.requests
+    size, first = rules.state_bytes, progress.bounds[half]
+    is_open_loop = rules.chance == OPEN_LOOP
+    count = 0
+    for slot in range(first, first + progress.counts[half]):
+        depth = shared.paths.depths[slot]
+        index = np.int64(shared.paths.nodes[slot, depth])
+        node = tree.nodes[index]
+        if not is_open_loop:
+            progress.has_ended[slot] = node.ended
+        value = node.values if rules.backs_up_values else node.raw_values
+        if progress.has_ended[slot]:
+            value = 0.0
+        elif rules.asks_leaves and (progress.is_new[slot] or node.pending or depth >= rules.max_depth):
+            row = first + count
+            progress.rows[row] = slot
+            count += 1
+            if is_open_loop:
+                copy_bytes(requests.own_states, slot * size, requests.states, row * size, size)
+            else:
+                copy_bytes(shared.tree_states, index * size, requests.states, row * size, size)
+        progress.leaf_values[slot] = value
+    progress.num_rows[half] = count
+    if count == 0:
+        return back_up(memory, half)
+    progress.stages[half] = LEAVES
+    return PERFORM
+
+
+@jit(cache=True)
+def take_values(code: Any, memory: Pointer[Shared], values: NDArray[np.float64], half: int) -> int:
+    """Take the values `[B]` that were requested for leaves, and back up the simulations."""
+    # Those of rollouts are returns of player 0.
+    shared: Shared = value_at(memory)
+    tree, paths, progress = shared.tree, shared.paths, shared.progress
+    first = progress.bounds[half]
+    for row in range(progress.num_rows[half]):
+        slot = progress.rows[first + row]
+        node = tree.nodes[paths.nodes[slot, paths.depths[slot]]]
+        value = -values[row] if node.players == 1 else values[row]
+        progress.leaf_values[slot] = value
+        if shared.rules.rollout_steps > 0 and progress.is_new[slot]:
+            node.raw_values = value
+            # Other simulations may have passed meanwhile; the value is then a mean without this one.
+            node.values += value / (node.visits + 1)
+            node.pending = False
+    return back_up(memory, half)
+
+
+# -- Backup: passes returns up to the root -------------------------------------------------------------------
+
+_ROUNDING = 1e-9  # how far a return may lie outside the bounds, in units of their distance
+
+
+@jit()
+def _update_values(tree: TreeArrays, node: int, raw_weight: int, is_max: bool) -> None:
+    """Compute the values of a node and of all its actions from those of their outcomes."""
+    # In a graph, an outcome's value may also have changed by a simulation that did not pass this node.
+    nodes, edges, outcomes = tree.nodes, tree.edges, tree.outcomes
+    total_value, num_visits = raw_weight * nodes[node].raw_values, raw_weight
+    best = -math.inf
+    for action in range(edges.shape[1]):
+        edge = edges[node, action]
+        visits = edge.edge_visits
+        if visits > 0:
+            total, weight = 0.0, 0
+            index = edge.first_outcomes
+            while index >= 0:
+                outcome = outcomes[index]
+                child = nodes[outcome.outcome_nodes]
+                if not child.pending:
+                    future = outcome.outcome_discounts * child.values
+                    total += outcome.outcome_counts * (outcome.outcome_rewards + future)
+                    weight += outcome.outcome_counts
+                index = outcome.next_outcomes
+            if weight > 0:
+                edge.edge_values = total / weight
+            total_value += visits * edge.edge_values
+            num_visits += visits
+            best = max(best, edge.edge_values)
+    if not nodes[node].proven:
+        nodes[node].values = best if is_max else total_value / num_visits
+
+
+@jit()
+def _certain_value(tree: TreeArrays, node: int, action: int) -> float:
+    """Return the value of an action, if that is exactly known; else NaN."""
+    first = tree.edges[node, action].first_outcomes
+    if first < 0:
+        return math.nan
+    outcome = tree.outcomes[first]
+    child = tree.nodes[outcome.outcome_nodes]
+    if child.ended:
+        return float(outcome.outcome_rewards)
+    if child.proven:
+        return float(outcome.outcome_rewards + outcome.outcome_discounts * child.raw_values)
+    return math.nan
+
+
+@jit()
+def _prove(tree: TreeArrays, node: int, action: int, bounds: tuple[float, float]) -> None:
+    """Conclude from the value of an action what is certain about its node, if that value is exactly known."""
+    # The action has one outcome. `bounds`: lowest and highest possible return, of player 0 if there are two.
+    # An action with the lowest possible value counts as illegal from then on. One with the highest possible
+    # value makes all others illegal.
+    low, high = bounds
+    if tree.nodes[node].players == 1:
+        low, high = -high, -low
+    record, legal, num_actions = tree.nodes[node], tree.legal, tree.edges.shape[1]
+    value = _certain_value(tree, node, action)
+    if math.isnan(value):
+        return
+    tree.edges[node, action].edge_values = value
+    slack = _ROUNDING * (high - low)
+    if value < low - slack or value > high + slack:
+        tree.counters[OUT_OF_BOUNDS] = 1
+    if record.proven:
+        return
+    if value >= high:
+        for other in range(num_actions):
+            legal[node, other] = other == action
+    elif value <= low:
+        legal[node, action] = False
+    best = low
+    for other in range(num_actions):
+        if legal[node, other]:
+            value = _certain_value(tree, node, other)
+            if math.isnan(value):
+                return
+            best = max(best, value)
+    record.proven = True
+    record.values = record.raw_values = best
+
+
+@jit()
+def back_up(memory: Pointer[Shared], half: int) -> int:
+    """Pass the returns of the simulations of a half up to the root, which completes them."""
+    shared: Shared = value_at(memory)
+    tree, paths, rules, progress = shared.tree, shared.paths, shared.rules, shared.progress
+    nodes, edges, root_edges = tree.nodes, tree.edges, tree.root_edges
+    bounds, root_weight = tree.bounds, tree.counters[ROOT_WEIGHT]
+    low, high = bounds[0], bounds[1]
+    first = progress.bounds[half]
+    for slot in range(first, first + progress.counts[half]):
+        value = progress.leaf_values[slot]
+        tree.depth_histogram[paths.depths[slot]] += 1
+        for level in range(paths.depths[slot] - 1, -1, -1):
+            node, action = paths.nodes[slot, level], paths.actions[slot, level]
+            weight = 1 if node > 0 else root_weight
+            record, edge = nodes[node], edges[node, action]
+            record.unobserved -= 1
+            edge.edge_unobserved -= 1
+            record.visits += 1
+            edge.edge_visits += 1
+            value = paths.rewards[slot, level] + paths.discounts[slot, level] * value
+            before = edge.edge_values
+            mean = before + (value - before) / edge.edge_visits
+            if level == 0:
+                root = root_edges[action]
+                root.root_visits += 1
+                deviation = value - root.root_means
+                root.root_means += deviation / root.root_visits
+                root.root_squares += deviation * (value - root.root_means)
+            edge.edge_values = mean
+            backed_up = value
+            if rules.backs_up_values:
+                _update_values(tree, node, weight, rules.backs_up_max)
+                backed_up = edge.edge_values
+            elif not record.proven:
+                record.values += (value - record.values) / (record.visits + weight)
+            low, high = min(low, backed_up), max(high, backed_up)
+            if rules.proves:
+                _prove(tree, node, action, rules.value_bounds)
+    bounds[0], bounds[1] = low, high
+    progress.totals[NUM_SIMULATIONS] += progress.counts[half]
+    return COMPLETED
+
+
+# -- Simulations of a half, up to the next request -----------------------------------------------------------
 
 
 @jit(cache=True)
@@ -462,7 +991,23 @@ def begin(code: Any, memory: Pointer[Shared], half: int) -> int:
     tree, paths, rules = shared.tree, shared.paths, shared.rules
     progress, requests = shared.progress, shared.requests
     first, totals = progress.bounds[half], progress.totals
-    num_allowed = min(_num_allowed(tree, progress, rules), progress.bounds[half + 1] - first)
+    # How many may begin, and the reason to stop where that is 0 from now on
+    if 0 <= rules.num_simulations <= totals[NUM_STARTED]:
+        totals[STOP] = NUM_SIMULATIONS_REACHED
+        return NONE
+    if tree.nodes[0].proven:
+        totals[STOP] = EXHAUSTED
+        return NONE
+    free: Any = len(tree.nodes) - max(tree.counters[NUM_NODES], tree.counters[NUM_OUTCOMES])
+    free -= totals[NUM_STARTED] - totals[NUM_SIMULATIONS]
+    if free <= 0 and totals[NUM_STARTED] == totals[NUM_SIMULATIONS]:
+        totals[STOP] = MAX_MEMORY
+    if totals[NUM_IDLE] >= MAX_IDLE and rules.num_simulations < 0:
+        totals[STOP] = EXHAUSTED
+        return NONE
+    if rules.num_simulations >= 0:
+        free = min(free, rules.num_simulations - totals[NUM_STARTED])
+    num_allowed = min(free, progress.bounds[half + 1] - first)
     if num_allowed <= 0:
         return NONE
     last = first + num_allowed
@@ -521,19 +1066,17 @@ def take_steps(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> i
     return go_on(code, memory, half, add_steps(code, memory, steps, steps.new_states, half))
 
 
-# -- Defines the type that stands for the code of tree search in the signatures of its compiled functions ----
+# -- Holds the simulations in flight of a search, and calls the compiled functions that run them -------------
 
 
 @functools.cache
 def search_code() -> CodeType:
-    """Return the type, which is another one after any change in this package."""
+    """Return the type that stands for this package in signatures: another one after any change in it."""
     # All functions of tree search take the same one. Python calls some of them, which also call each other:
     # with types of their own they would be compiled once for each caller.
     folder = Path(__file__).parent
     return CodeType(code_digest(*[path.read_text() for path in sorted(folder.rglob("*.py"))]))
 
-
-# -- Holds the simulations in flight of a search, and calls the compiled functions that run them -------------
 
 # The functions that a search calls between its requests, with examples of their further arguments
 _STEPS = new_steps(1, 1)
@@ -563,7 +1106,7 @@ class Simulations:
         halving: Halving,
         foresees_chance: bool = False,
     ) -> None:
-        self._state_dtype, num_slots = root_state.dtype, config.batch_size
+        self._state_dtype, num_slots, depth = root_state.dtype, config.batch_size, config.max_depth
         self.has_bytes = not root_state.dtype.hasobject  # whether states have a fixed size
         self._action_like = tree.actions[:0]
         nothing, size = np.empty(0, np.uint8), rules.state_bytes
@@ -577,20 +1120,47 @@ class Simulations:
         # whether the search has to give numbers to the keys of states
         self.needs_keys = parts is None
         capacity = 1 if always_new else len(tree.arrays.nodes)
-        if parts is None:
-            table = _new_table(capacity, shares_nodes, np.zeros(8 * capacity, np.uint8), 8, [0, 8])
-        else:
-            table = _new_table(capacity, shares_nodes, states, size, parts)
+        num_entries = 1 << (2 * capacity).bit_length()
+        table = Table(
+            outcomes=np.zeros(num_entries, np.int32),
+            nodes=np.zeros(num_entries if shares_nodes else 1, np.int32),
+            edges=np.zeros(capacity, np.int64),
+            keys=np.zeros(8 * capacity, np.uint8) if parts is None else states,
+            key_bytes=8 if parts is None else size,
+            parts=np.array([0, 8] if parts is None else parts, np.int64),
+        )
+        paths = Paths(
+            depths=np.zeros(num_slots, np.int32),
+            nodes=np.zeros((num_slots, depth + 1), np.int32),
+            actions=np.zeros((num_slots, depth), np.int32),
+            rewards=np.zeros((num_slots, depth)),
+            discounts=np.zeros((num_slots, depth)),
+        )
+        num_halves = min(2, num_slots)
+        arrays: dict[str, NDArray[Any]] = {
+            name: np.zeros(num_slots, np.int64) for name in ("rows", "statuses", "nodes")
+        }
+        arrays |= {name: np.zeros(num_slots, np.bool_) for name in ("ends", "is_new", "has_ended")}
+        arrays |= {name: np.zeros(2, np.int64) for name in ("free", "queue", "counts", "stages", "num_rows")}
+        arrays["free"][:num_halves] = np.arange(num_halves)[::-1]
+        self.progress = Progress(  # the simulations in flight
+            totals=np.zeros(10, np.int64),
+            slots=np.arange(num_slots),
+            bounds=np.array([0, num_slots - num_slots // 2, num_slots]),
+            leaf_values=np.zeros(num_slots),
+            **arrays,
+        )
+        self.progress.totals[NUM_FREE] = num_halves
         # what all compiled functions work on
         self.shared = Shared(
             tree.arrays,
-            empty_paths(num_slots, config.max_depth),
+            paths,
             states,
             nothing if tree.kind.has_own_actions else bytes_of(tree.actions),
             bytes_of(root_state.copy()) if self.has_bytes else nothing,
             rules,
             table,
-            _new_progress(num_slots),
+            self.progress,
             Requests(
                 np.zeros(num_slots * size, np.uint8),
                 np.zeros(num_slots * rules.action_bytes, np.uint8),
@@ -599,7 +1169,6 @@ class Simulations:
             halving,
         )
         self.memory = Pointer(self.shared)  # points to it
-        self.progress = self.shared.progress  # the simulations in flight
         self._bounds = [int(bound) for bound in self.progress.bounds]
         self._has_entries = not always_new and (tree.num_nodes > 1 or shares_nodes)
 

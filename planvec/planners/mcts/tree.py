@@ -1,5 +1,9 @@
 """A search tree: its arrays, the states of its nodes, queries, and files.
 
+The tree is a struct of arrays of records with node 0 as its root. An edge is an action at a node. It has one
+or more outcomes, each of which leads to a node. Where a step has one outcome, outcome and node have the same
+index.
+
 Letters: N nodes, A actions per node, M outcomes, D depths, L actions of a path.
 """
 
@@ -16,118 +20,164 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.mcts.arrays import (
-    AS_GIVEN,
-    GRAPH,
-    NUM_COUNTERS,
-    NUM_NODES,
-    NUM_OUTCOMES,
-    OPEN_LOOP,
-    SINGLE,
-    TreeArrays,
-    TreeKind,
-    empty_arrays,
-)
 from planvec.planners.plan import TreeView
 from planvec.planners.root_actions import equal_actions
 from planvec.rows import arrays_of_states, damage_named, read_arrays, state_keys, states_of_arrays
 
-# -- Reads the files of search trees. They may be damaged or made by others, so every index is checked.
-#
-# Compiled kernels follow the indices without looking: a wrong one would crash the process.
-#
-# Letters: N nodes, A actions per node, M outcomes, D depths.
+# an action has one outcome; a node for each of its outcomes; one node for all of its outcomes
+SINGLE, NODES, OPEN_LOOP = 0, 1, 2
+# what a look at the environment has chosen: nothing; shorter rollouts; a graph of observations
+AS_GIVEN, SHORT_ROLLOUTS, GRAPH = 0, 1, 2
 
 
-def _read_kind(text: str) -> TreeKind:
-    kind = TreeKind(*json.loads(text))
-    is_right = (
-        all(isinstance(flag, bool) for flag in kind[:4])
-        and kind.chance in range(SINGLE, OPEN_LOOP + 1)
-        and isinstance(kind.discount, (int, float))
-        and 0 <= kind.discount <= 1
-        and isinstance(kind.dt, int)
-        and kind.dt >= 1
-        and kind.choice in range(AS_GIVEN, GRAPH + 1)
+class TreeKind(NamedTuple):
+    """The settings with which a tree was searched. Only a search with the same ones can continue it."""
+
+    has_own_actions: bool  # whether every node has its own, drawn actions
+    has_priors: bool  # whether there are priors (PUCT)
+    has_legal: bool  # whether there are masks of legal actions
+    shares_nodes: bool  # whether equal states share a node
+    chance: int  # `SINGLE`, `NODES` or `OPEN_LOOP`
+    discount: float  # factor per environment step
+    dt: int  # environment steps for which an action is repeated
+    choice: int = AS_GIVEN  # `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`
+
+
+# indices of `TreeArrays.counters`: number of nodes, of outcomes, of random draws; whether the root was
+# evaluated; whether a certain value was outside `value_bounds`
+NUM_NODES, NUM_OUTCOMES, NUM_DRAWS, ROOT_WEIGHT, OUT_OF_BOUNDS = 0, 1, 2, 3, 4
+NUM_COUNTERS = 5
+
+
+class _Field:
+    """A field of an array of records, which it gives as an array, a view."""
+
+    def __init__(self, records: str, dtype: type[np.generic]) -> None:
+        self.records, self.dtype = records, dtype
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, arrays: Any, owner: Any = None) -> NDArray[Any]:
+        field: NDArray[Any] = getattr(arrays, self.records)[self._name]
+        return field
+
+
+class _Records(NamedTuple):
+    """The arrays of a tree as compiled code sees them."""
+
+    nodes: NDArray[Any]  # `[N]` records of the fields below
+    edges: NDArray[Any]  # `[N, A]`
+    outcomes: NDArray[Any]  # `[M]`
+    root_edges: NDArray[Any]  # `[A]`
+    priors: NDArray[np.float64]  # `[N, A]` float64, or `[1, 1]` without priors
+    # `[N, A]` bool, the actions that may be taken, without those that are proven to be of no use; or `[1, 1]`
+    # where all may
+    legal: NDArray[np.bool_]
+    bounds: NDArray[np.float64]  # `[2]` float64, the lowest and the highest return that were backed up
+    # `[D + 1]` int64, number of simulations that ended after 0, 1, ... actions
+    depth_histogram: NDArray[np.int64]
+    counters: NDArray[np.int64]  # `[5]` int64; the constants above are its indices
+
+
+class TreeArrays(_Records):
+    """The arrays of a tree. What a search reads together lies together, in records."""
+
+    __slots__ = ()
+
+    visits = _Field("nodes", np.int32)  # completed simulations that took an action here
+    unobserved = _Field("nodes", np.int32)  # those in flight (the O of WU-UCT)
+    values = _Field("nodes", np.float64)  # estimated return from the node on, for the player to move
+    raw_values = _Field("nodes", np.float64)  # its first evaluation, by a rollout or `value_fn`
+    ended = _Field("nodes", np.bool_)  # whether the episode has ended
+    pending = _Field("nodes", np.bool_)  # whether the first evaluation (a rollout) is in flight
+    players = _Field("nodes", np.int8)  # the player to move; 0 at ends, and where there is one player
+    # whether the value is exactly known though the episode goes on (`value_bounds`)
+    proven = _Field("nodes", np.bool_)
+    starts = _Field("nodes", np.int32)  # the action that wins ties; further ones follow it cyclically
+    parents = _Field("nodes", np.int32)  # the first parent; -1 for the root
+    parent_actions = _Field("nodes", np.int32)  # the action of that parent
+    edge_visits = _Field("edges", np.int32)  # completed simulations that took the action
+    edge_unobserved = _Field("edges", np.int32)  # those in flight
+    edge_values = _Field("edges", np.float64)  # mean return, for the player who takes the action
+    edge_samples = _Field("edges", np.int32)  # how often an outcome was sampled
+    first_outcomes = _Field("edges", np.int32)  # the latest outcome, first of a linked list; -1: none yet
+    outcome_rewards = _Field("outcomes", np.float64)  # sum of rewards, for the player who takes the action
+    # the discount to the power of the number of environment steps; negative where the other player is to move
+    # next, whose values have the other sign
+    outcome_discounts = _Field("outcomes", np.float64)
+    outcome_nodes = _Field("outcomes", np.int32)  # the node that it leads to
+    outcome_steps = _Field("outcomes", np.int32)  # number of environment steps
+    outcome_counts = _Field("outcomes", np.int32)  # how often it was sampled
+    next_outcomes = _Field("outcomes", np.int32)  # the next outcome of the edge; -1 at the end of the list
+    # the returns of the root's actions, while this node was the root: their number, their means, and the sums
+    # of their squared deviations
+    root_visits = _Field("root_edges", np.int64)
+    root_means = _Field("root_edges", np.float64)
+    root_squares = _Field("root_edges", np.float64)
+
+    def named(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays by name: the fields of records, and the others."""
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, array in self._asdict().items():
+            names = array.dtype.names
+            arrays |= {name: array} if names is None else {field: array[field] for field in names}
+        return arrays
+
+    def used(self) -> TreeArrays:
+        """Return the rows in use, without spare capacity, as views."""
+        num_nodes, num_outcomes = int(self.counters[NUM_NODES]), int(self.counters[NUM_OUTCOMES])
+        return self._replace(
+            nodes=self.nodes[:num_nodes],
+            edges=self.edges[:num_nodes],
+            outcomes=self.outcomes[:num_outcomes],
+            priors=self.priors[:num_nodes],
+            legal=self.legal[:num_nodes],
+        )
+
+
+_NODE, _EDGE, _OUTCOME, _ROOT_EDGE = (
+    np.dtype(
+        [
+            (name, field.dtype)
+            for name, field in vars(TreeArrays).items()
+            if isinstance(field, _Field) and field.records == records
+        ],
+        align=True,
     )
-    if not is_right:
-        raise ValueError(f"kind: expected the settings of a search, got {text[:200]}")
-    return kind
+    for records in ("nodes", "edges", "outcomes", "root_edges")
+)
+
+# memory of a state in the transposition table: entries of dictionaries, and their keys
+_BYTES_OF_TABLE_ENTRY = 400
 
 
-def _read_arrays(archive: Mapping[str, NDArray[Any]], kind: TreeKind) -> TreeArrays:
-    """Return the arrays of a tree."""
-    counters, edge_visits, histogram = (
-        archive[name] for name in ("counters", "edge_visits", "depth_histogram")
+def bytes_per_node(num_actions: int, state_bytes: int, action_bytes: int, kind: TreeKind) -> int:
+    """Return the memory in bytes of a node: its edges, its state, its actions and the outcome before it."""
+    # `state_bytes`: Bytes of one state; 0 without states. `action_bytes`: Bytes of one action; counted where
+    # every node has its own actions.
+    per_edge = _EDGE.itemsize + 8 * kind.has_priors + kind.has_legal + action_bytes * kind.has_own_actions
+    has_table = kind.chance != SINGLE or kind.shares_nodes
+    per_node = _NODE.itemsize + _OUTCOME.itemsize
+    return per_node + num_actions * per_edge + state_bytes + _BYTES_OF_TABLE_ENTRY * has_table
+
+
+def empty_arrays(
+    capacity: int, num_actions: int, max_depth: int, use_priors: bool, use_legal: bool
+) -> TreeArrays:
+    """Return uninitialised arrays for a tree. The system provides their memory when it is written."""
+    edges = (capacity, num_actions)
+    return TreeArrays(
+        nodes=np.empty(capacity, _NODE),
+        edges=np.empty(edges, _EDGE),
+        outcomes=np.empty(capacity, _OUTCOME),
+        root_edges=np.zeros(num_actions, _ROOT_EDGE),
+        priors=np.empty(edges) if use_priors else np.zeros((1, 1)),
+        legal=np.empty(edges, np.bool_) if use_legal else np.zeros((1, 1), np.bool_),
+        bounds=np.empty(2),
+        depth_histogram=np.zeros(max_depth + 1, np.int64),
+        counters=np.zeros(NUM_COUNTERS, np.int64),
     )
-    if counters.shape != (NUM_COUNTERS,) or edge_visits.ndim != 2 or histogram.ndim != 1:
-        raise ValueError("counters, edge_visits or depth_histogram have another number of dimensions")
-    num_nodes, num_outcomes = int(counters[NUM_NODES]), int(counters[NUM_OUTCOMES])
-    num_actions, num_depths = edge_visits.shape[1], len(histogram)
-    if num_nodes < 1 or num_outcomes < 0 or num_actions < 1 or num_depths < 1:
-        raise ValueError(f"expected at least one node and action, got {num_nodes} and {num_actions}")
-    if max(num_nodes, num_outcomes) > max(len(archive["visits"]), len(archive["outcome_nodes"])):
-        raise ValueError(f"visits: expected int32 of shape ({num_nodes},), got fewer rows")
-    arrays = empty_arrays(
-        max(num_nodes, num_outcomes), num_actions, num_depths - 1, kind.has_priors, kind.has_legal
-    )
-    row_counts = {"nodes": num_nodes, "edges": num_nodes, "outcomes": num_outcomes}
-    row_counts |= {"priors": num_nodes} if kind.has_priors else {}
-    row_counts |= {"legal": num_nodes} if kind.has_legal else {}
-    used = {name: getattr(arrays, name)[:count] for name, count in row_counts.items()}
-    arrays = arrays._replace(**used)
-    for name, target in arrays.named().items():
-        array = archive[name]
-        if array.shape != target.shape or array.dtype != target.dtype:
-            raise ValueError(
-                f"{name}: expected {target.dtype} of shape {target.shape}, got {array.dtype} of {array.shape}"
-            )
-        target[...] = array
-    return arrays
-
-
-def _check_contents(tree: Tree) -> None:
-    """Check the states, the actions and every index."""
-    arrays, states, actions, kind = tree.arrays, tree.states, tree.actions, tree.kind
-    num_nodes, num_actions = arrays.edge_visits.shape
-    num_outcomes = len(arrays.outcome_nodes)
-    if states is not None and states.shape != (num_nodes,):
-        raise ValueError(f"states: expected shape ({num_nodes},), got {states.shape}")
-    own = (num_nodes, num_actions) if kind.has_own_actions else (num_actions,)
-    if actions.shape[: len(own)] != own:
-        raise ValueError(f"actions: expected shape ({', '.join(map(str, own))}, ...), got {actions.shape}")
-    for name, low, high in (
-        ("starts", 0, num_actions),
-        ("players", 0, 2),
-        ("parents", -1, num_nodes),
-        ("parent_actions", -1, num_actions),
-        ("first_outcomes", -1, num_outcomes),
-        ("outcome_nodes", 0, num_nodes),
-        ("next_outcomes", -1, num_outcomes),
-    ):
-        array = getattr(arrays, name)
-        if array.size and not low <= array.min() <= array.max() < high:
-            raise ValueError(f"{name}: expected indices from {low} to {high - 1}")
-    for name in ("visits", "edge_visits", "edge_samples", "outcome_counts", "outcome_steps", "counters"):
-        if (getattr(arrays, name) < 0).any():
-            raise ValueError(f"{name}: expected no negative numbers")
-    for name in ("unobserved", "edge_unobserved", "pending"):
-        if getattr(arrays, name).any():
-            raise ValueError(f"{name}: expected a tree without simulations in flight")
-    is_tree = kind.chance == SINGLE and not kind.shares_nodes
-    if is_tree and not np.array_equal(arrays.outcome_nodes, np.arange(num_nodes)):
-        raise ValueError("outcome_nodes: expected the index of each outcome, whose node has the same index")
-    for name in ("parents", "next_outcomes"):
-        if _has_cycle(getattr(arrays, name)):
-            raise ValueError(f"{name}: expected chains that end, got a cycle")
-
-
-def _has_cycle(following: NDArray[np.int32]) -> bool:
-    """Return whether some chain of indices does not end with -1. Each pass doubles the length looked at."""
-    after = following.astype(np.int64)
-    for _ in range(len(following).bit_length() + 1):
-        after = np.where(after < 0, -1, after[after])
-    return bool((after >= 0).any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,6 +298,44 @@ class Tree:
         errors: NDArray[np.float64] = np.sqrt(variance / np.maximum(visits, 1))
         return errors
 
+    def view(self) -> TreeView:
+        """Return what pictures show."""
+        arrays, size = self.arrays, self.num_nodes
+        # The links: every outcome of every action. Where equal states share nodes, several lead to one.
+        first = arrays.first_outcomes[:size]
+        nodes, actions = np.nonzero(first >= 0)
+        outcomes = first[nodes, actions].astype(np.int64)
+        parts = [(nodes, actions, outcomes)]
+        while True:
+            following = arrays.next_outcomes[outcomes]
+            is_more = following >= 0
+            if not is_more.any():
+                break
+            nodes, actions, outcomes = nodes[is_more], actions[is_more], following[is_more].astype(np.int64)
+            parts.append((nodes, actions, outcomes))
+        nodes, actions, outcomes = (np.concatenate(column) for column in zip(*parts, strict=True))
+        children = arrays.outcome_nodes[outcomes].astype(np.int64)
+        # The visits of an action are divided among its outcomes as they were sampled.
+        counts = np.maximum(arrays.outcome_counts[outcomes], 1).astype(np.float64)
+        totals = np.zeros(first.shape)
+        np.add.at(totals, (nodes, actions), counts)
+        link_visits = arrays.edge_visits[nodes, actions] * counts / totals[nodes, actions]
+        # At a node where the episode goes on, the visits are the simulations that took an action there, and
+        # the one that found it. No action is taken at the others, so the visits of the actions that led there
+        # count.
+        arrived = np.bincount(children, link_visits, minlength=size)
+        visits = np.where(arrays.ended[:size], arrived, np.maximum(arrays.visits[:size], 1))
+        parents = arrays.parents[:size].astype(np.int64)
+        parent_actions = arrays.parent_actions[:size].astype(np.int64)
+        return TreeView(
+            parents,
+            np.where(parents >= 0, parent_actions, -1),
+            np.rint(visits).astype(np.int64),
+            np.where(parents >= 0, arrays.edge_values[parents, parent_actions], arrays.values[0]),
+            self.principal_variation(by_value=False).nodes,
+            np.column_stack([nodes, children]),
+        )
+
     # -- the next decision ----------------------------------------------------------------------
 
     def advance(self, action: Any, state: Any = None) -> Tree | None:
@@ -286,12 +374,43 @@ class Tree:
 
     def subtree(self, root: int) -> Tree:
         """Return the tree below a node."""
-        from planvec.planners.mcts.subtree import extract_subtree  # here, since numba takes long to import
+        from planvec.planners.mcts.subtree import mark_reachable  # here, since numba takes long to import
 
-        nodes, arrays = extract_subtree(self.arrays, root)
+        arrays, num_nodes = self.arrays, self.num_nodes
+        num_outcomes = int(arrays.counters[NUM_OUTCOMES])
+        is_used, has_use = np.zeros(num_nodes, np.bool_), np.zeros(num_outcomes, np.bool_)
+        mark_reachable(arrays.edges, arrays.outcomes, root, is_used, has_use, np.empty(num_nodes, np.int64))
+        is_used[root] = False  # it comes first
+        nodes = np.concatenate([[root], np.flatnonzero(is_used)])
+        used_outcomes = np.concatenate([[0], np.flatnonzero(has_use)])
+        new_node = np.full(num_nodes, -1, np.int32)
+        new_node[nodes] = np.arange(len(nodes))
+        # The last entry is that of -1, no outcome.
+        new_outcome = np.full(num_outcomes + 1, -1, np.int32)
+        new_outcome[used_outcomes[1:]] = np.arange(1, len(used_outcomes))
+        counters = arrays.counters.copy()
+        counters[[NUM_NODES, NUM_OUTCOMES, ROOT_WEIGHT]] = len(nodes), len(used_outcomes), 1
+        # `take` copies records several times faster than an index does. Statistics that only the root has
+        # start again at 0.
+        part = TreeArrays(
+            nodes=arrays.nodes.take(nodes),
+            edges=arrays.edges.take(nodes, 0),
+            outcomes=arrays.outcomes.take(used_outcomes),
+            root_edges=np.zeros_like(arrays.root_edges),
+            priors=arrays.priors.take(nodes, 0) if self.kind.has_priors else arrays.priors,
+            legal=arrays.legal.take(nodes, 0) if self.kind.has_legal else arrays.legal,
+            bounds=arrays.bounds.copy(),
+            depth_histogram=np.zeros_like(arrays.depth_histogram),
+            counters=counters,
+        )
+        part.parents[:] = np.where(part.parents >= 0, new_node[part.parents], -1)
+        part.parents[0] = part.parent_actions[0] = -1
+        part.first_outcomes[:] = new_outcome[part.first_outcomes]
+        part.next_outcomes[:] = new_outcome[part.next_outcomes]
+        part.outcome_nodes[0], part.outcome_nodes[1:] = 0, new_node[part.outcome_nodes[1:]]
         states = None if self.states is None else self.states.take(nodes)
         actions = self.actions.take(nodes, 0) if self.kind.has_own_actions else self.actions
-        return Tree(arrays, states, actions, self.kind)
+        return Tree(part, states, actions, self.kind)
 
     def with_capacity(self, capacity: int, max_depth: int) -> Tree:
         """Return a copy with another capacity.
@@ -300,20 +419,19 @@ class Tree:
             capacity: N and M of the copy.
             max_depth: D of the copy.
         """
-        num_nodes, row_counts = self.num_nodes, self.arrays.rows()
-        arrays = empty_arrays(
-            capacity, self.num_actions, max_depth, self.kind.has_priors, self.kind.has_legal
-        )
-        for name, target in arrays._asdict().items():
-            source = getattr(self.arrays, name)
-            if name in row_counts:
-                target[: row_counts[name]] = source[: row_counts[name]]
-            else:
-                target[:] = 0 if name == "depth_histogram" else source
-        states = _resized(self.states, capacity, num_nodes)
-        actions = _resized(self.actions, capacity, num_nodes) if self.kind.has_own_actions else self.actions
-        assert actions is not None
-        return Tree(arrays, states, actions, self.kind)
+        num_nodes, kind = self.num_nodes, self.kind
+        arrays = empty_arrays(capacity, self.num_actions, max_depth, kind.has_priors, kind.has_legal)
+        for name, source in self.arrays.used()._asdict().items():
+            if name != "depth_histogram":  # which begins again
+                getattr(arrays, name)[: len(source)] = source
+        states, actions = self.states, self.actions
+        if states is not None:
+            states = np.empty(capacity, states.dtype)
+            states[:num_nodes] = self.saved_states
+        if kind.has_own_actions:
+            actions = np.empty((capacity, *actions.shape[1:]), actions.dtype)
+            actions[:num_nodes] = self.actions[:num_nodes]
+        return Tree(arrays, states, actions, kind)
 
     # -- files ------------------------------------------------------------------------------------
 
@@ -329,13 +447,11 @@ class Tree:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the tree as arrays of numbers and text, without spare capacity."""
-        num_nodes, row_counts = self.num_nodes, self.arrays.rows()
         archive: dict[str, NDArray[Any]] = {"kind": np.array(json.dumps(self.kind))}
-        used = {name: getattr(self.arrays, name)[:count] for name, count in row_counts.items()}
-        archive |= self.arrays._replace(**used).named()
-        archive["actions"] = self.actions[:num_nodes] if self.kind.has_own_actions else self.actions
+        archive |= self.arrays.used().named()
+        archive["actions"] = self.actions[: self.num_nodes] if self.kind.has_own_actions else self.actions
         if self.states is not None:
-            archive |= arrays_of_states("states", self.states[:num_nodes])
+            archive |= arrays_of_states("states", self.saved_states)
         return archive
 
     @classmethod
@@ -349,12 +465,84 @@ class Tree:
         Raises:
             KeyError, TypeError, ValueError: They are damaged.
         """
-        kind = _read_kind(str(arrays["kind"]))
-        parts = _read_arrays(arrays, kind)
+        kind = TreeKind(*json.loads(str(arrays["kind"])))
+        is_right = (
+            all(isinstance(flag, bool) for flag in kind[:4])
+            and kind.chance in range(SINGLE, OPEN_LOOP + 1)
+            and isinstance(kind.discount, (int, float))
+            and 0 <= kind.discount <= 1
+            and isinstance(kind.dt, int)
+            and kind.dt >= 1
+            and kind.choice in range(AS_GIVEN, GRAPH + 1)
+        )
+        if not is_right:
+            raise ValueError(f"kind: expected the settings of a search, got {arrays['kind']!s:.200}")
+        counters, edge_visits, histogram = (
+            arrays[name] for name in ("counters", "edge_visits", "depth_histogram")
+        )
+        if counters.shape != (NUM_COUNTERS,) or edge_visits.ndim != 2 or histogram.ndim != 1:
+            raise ValueError("counters, edge_visits or depth_histogram have another number of dimensions")
+        num_nodes, num_outcomes = int(counters[NUM_NODES]), int(counters[NUM_OUTCOMES])
+        num_actions, num_depths = edge_visits.shape[1], len(histogram)
+        if num_nodes < 1 or num_outcomes < 0 or num_actions < 1 or num_depths < 1:
+            raise ValueError(f"expected at least one node and action, got {num_nodes} and {num_actions}")
+        capacity = max(num_nodes, num_outcomes)
+        if capacity > max(len(arrays["visits"]), len(arrays["outcome_nodes"])):
+            raise ValueError(f"visits: expected int32 of shape ({num_nodes},), got fewer rows")
+        parts = empty_arrays(capacity, num_actions, num_depths - 1, kind.has_priors, kind.has_legal)
+        parts.counters[:] = counters
+        parts = parts.used()
+        for name, target in parts.named().items():
+            array = arrays[name]
+            if array.shape != target.shape or array.dtype != target.dtype:
+                raise ValueError(
+                    f"{name}: expected {target.dtype} of shape {target.shape}, got {array.dtype} of "
+                    f"{array.shape}"
+                )
+            target[...] = array
         states = states_of_arrays("states", arrays) if "states" in arrays else None
-        tree = cls(parts, states, arrays["actions"], kind)
-        _check_contents(tree)
-        return tree
+        if states is not None and states.shape != (num_nodes,):
+            raise ValueError(f"states: expected shape ({num_nodes},), got {states.shape}")
+        actions = arrays["actions"]
+        own = (num_nodes, num_actions) if kind.has_own_actions else (num_actions,)
+        if actions.shape[: len(own)] != own:
+            raise ValueError(
+                f"actions: expected shape ({', '.join(map(str, own))}, ...), got {actions.shape}"
+            )
+        # Compiled kernels follow the indices without looking: a wrong one would crash the process.
+        for name, low, high in (
+            ("starts", 0, num_actions),
+            ("players", 0, 2),
+            ("parents", -1, num_nodes),
+            ("parent_actions", -1, num_actions),
+            ("first_outcomes", -1, num_outcomes),
+            ("outcome_nodes", 0, num_nodes),
+            ("next_outcomes", -1, num_outcomes),
+        ):
+            array = getattr(parts, name)
+            if array.size and not low <= array.min() <= array.max() < high:
+                raise ValueError(f"{name}: expected indices from {low} to {high - 1}")
+        for name in ("visits", "edge_visits", "edge_samples", "outcome_counts", "outcome_steps", "counters"):
+            if (getattr(parts, name) < 0).any():
+                raise ValueError(f"{name}: expected no negative numbers")
+        # A node of an open loop keeps waiting for its evaluation where its first simulation ended there.
+        in_flight = ["unobserved", "edge_unobserved", *(["pending"] if kind.chance != OPEN_LOOP else [])]
+        for name in in_flight:
+            if getattr(parts, name).any():
+                raise ValueError(f"{name}: expected a tree without simulations in flight")
+        is_tree = kind.chance == SINGLE and not kind.shares_nodes
+        if is_tree and not np.array_equal(parts.outcome_nodes, np.arange(num_nodes)):
+            raise ValueError(
+                "outcome_nodes: expected the index of each outcome, whose node has the same index"
+            )
+        for name in ("parents", "next_outcomes"):
+            # A chain of indices has to end with -1. Each pass doubles the length looked at.
+            after = getattr(parts, name).astype(np.int64)
+            for _ in range(len(after).bit_length() + 1):
+                after = np.where(after < 0, -1, after[after])
+            if (after >= 0).any():
+                raise ValueError(f"{name}: expected chains that end, got a cycle")
+        return cls(parts, states, actions, kind)
 
     @property
     def saved_states(self) -> NDArray[Any]:
@@ -395,75 +583,3 @@ def _as_array(state: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     states = np.empty(1, dtype)
     states[0] = state
     return states
-
-
-def _resized(array: NDArray[Any] | None, capacity: int, used: int) -> NDArray[Any] | None:
-    """Return a copy with another capacity of the first `used` rows."""
-    if array is None:
-        return None
-    larger = np.empty((capacity, *array.shape[1:]), array.dtype)
-    larger[:used] = array[:used]
-    return larger
-
-
-# -- Lists how the nodes of a tree lead to each other. Letters: N nodes, E links -----------------------------
-
-
-class Links(NamedTuple):
-    """Lists every outcome of every action of a tree. Where equal states share nodes, several lead to one."""
-
-    nodes: NDArray[np.int64]  # `[E]` int64, where the action is taken
-    actions: NDArray[np.int64]  # `[E]` int64, index of the action
-    children: NDArray[np.int64]  # `[E]` int64, the node that the outcome leads to
-    # `[E]` float64, the visits of the action, divided among its outcomes as they were sampled
-    visits: NDArray[np.float64]
-
-
-def links_of(tree: Tree) -> Links:
-    """Return the links of a tree."""
-    arrays = tree.arrays
-    first = arrays.first_outcomes[: tree.num_nodes]
-    nodes, actions = np.nonzero(first >= 0)
-    outcomes = first[nodes, actions].astype(np.int64)
-    parts = [(nodes, actions, outcomes)]
-    while True:
-        following = arrays.next_outcomes[outcomes]
-        is_more = following >= 0
-        if not is_more.any():
-            break
-        nodes, actions, outcomes = nodes[is_more], actions[is_more], following[is_more].astype(np.int64)
-        parts.append((nodes, actions, outcomes))
-    nodes, actions, outcomes = (np.concatenate(column) for column in zip(*parts, strict=True))
-    counts = np.maximum(arrays.outcome_counts[outcomes], 1).astype(np.float64)
-    totals = np.zeros(first.shape)
-    np.add.at(totals, (nodes, actions), counts)
-    visits = arrays.edge_visits[nodes, actions] * counts / totals[nodes, actions]
-    return Links(nodes, actions, arrays.outcome_nodes[outcomes].astype(np.int64), visits)
-
-
-def view_of(tree: Tree) -> TreeView:
-    """Return what pictures show of a tree."""
-    arrays, size = tree.arrays, tree.num_nodes
-    parents, actions = arrays.parents[:size].astype(np.int64), arrays.parent_actions[:size].astype(np.int64)
-    links = links_of(tree)
-    return TreeView(
-        parents,
-        np.where(parents >= 0, actions, -1),
-        np.rint(node_visits(tree)).astype(np.int64),
-        np.where(parents >= 0, arrays.edge_values[parents, actions], arrays.values[0]),
-        tree.principal_variation(by_value=False).nodes,
-        np.column_stack([links.nodes, links.children]),
-    )
-
-
-def node_visits(tree: Tree) -> NDArray[np.float64]:
-    """Return how many simulations came to each node, `[N]`."""
-    # At a node where the episode goes on, these are the simulations that took an action there, and the one
-    # that found it. No action is taken at the others, so the visits of the actions that led there count.
-    links = links_of(tree)
-    arrived = np.bincount(links.children, links.visits, minlength=tree.num_nodes)
-    ended = tree.arrays.ended[: tree.num_nodes]
-    visits: NDArray[np.float64] = np.where(
-        ended, arrived, np.maximum(tree.arrays.visits[: tree.num_nodes], 1)
-    )
-    return visits
