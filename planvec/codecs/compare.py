@@ -111,14 +111,20 @@ def describe_difference(name: str, expected: Any, actual: Any) -> str | None:
     if found is None:
         return None
     path, x, y = found
-    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+    if isinstance(x, (np.ndarray, np.void)) and isinstance(y, (np.ndarray, np.void)):
         if (x.shape, x.dtype) != (y.shape, y.dtype):
             return f"expected {path} of shape {x.shape} and dtype {x.dtype}, got {y.shape} and {y.dtype}"
+        if x.dtype.names is not None:
+            fields = (describe_difference(f"{path}[{name!r}]", x[name], y[name]) for name in x.dtype.names)
+            return next(text for text in fields if text is not None)
         index = next(i for i in np.ndindex(x.shape) if not same(x[i], y[i]))
-        place = f"[{', '.join(map(str, index))}]" if index else ""
+        path += f"[{', '.join(map(str, index))}]" if index else ""
         if x.dtype.kind in "biufc":  # without the dtype, which is the same
-            return f"expected {path}{place} {x[index]}, got {y[index]}"
-        return f"expected {path}{place} {x[index]!r}, got {y[index]!r}"
+            return f"expected {path} {x[index]}, got {y[index]}"
+        a, b = _short(x[index]), _short(y[index])
+        if a == b:  # long blocks that differ further on
+            return f"expected {path} of {x.dtype} with the same bits, got others of {y.dtype}"
+        return f"expected {path} {a}, got {b}"
     return f"expected {path} {_short(x)}, got {_short(y)}"
 
 

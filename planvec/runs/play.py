@@ -452,6 +452,7 @@ def replay(env: BatchStepper, arrays: Mapping[str, NDArray[Any]]) -> Replay:
             differences.append(f"{name}: expected by the file, and not there now")
         elif (expected.dtype, expected.shape, expected.tobytes()) != (got.dtype, got.shape, got.tobytes()):
             differences.append(
-                describe_difference(name, expected, got) or f"expected {name} of the same bits, got others"
+                describe_difference(name, expected, got)
+                or f"expected {name} of {expected.dtype} with the same bits, got others of {got.dtype}"
             )
     return Replay(episode, differences)
