@@ -92,6 +92,8 @@ class Fields(ABC):
         return list(zip(*columns, strict=True)) if columns else [()] * len(records)
 
 
+Env = gymnasium.Env[Any, Any]  # an environment of any spaces
+
 # return value of `gymnasium.Env.step`: observation, reward, terminated, truncated, info
 Outcome = tuple[Any, Any, bool, bool, dict[str, Any]]
 

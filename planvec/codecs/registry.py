@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import statistics
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -12,13 +10,13 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.codecs.base import StateCodec, layers_of, raised_in
+from planvec.codecs.base import Env, StateCodec, layers_of, raised_in
 from planvec.codecs.generic.copied import ObjectGraph
 from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.generic.shared_code import CodeReader
 from planvec.codecs.generic.survey import own_classes
-from planvec.codecs.reported_masks import is_mask_reported
-from planvec.codecs.selection import CodecChoice, Layer, Selection, select, wrapper_layers
+from planvec.codecs.reported_masks import LegalActions, is_mask_reported
+from planvec.codecs.selection import CodecChoice, FamilyCodec, Layer, select, wrapper_layers
 from planvec.codecs.stack import LayerCodecs, StackCodec, make_wrapper_codec
 from planvec.codecs.verify import InexactStateError, check_reset, reference_walk, verify_codec
 from planvec.errors import PlanvecError, UnsupportedEnvError
@@ -33,25 +31,22 @@ def time_codec(codec: StateCodec, states: NDArray[Any], actions: Sequence[Any]) 
     # `states`: `[B]`.
     # Returns medians in microseconds of "get", "set", "step" and "observe".
     rows = np.unique(np.linspace(0, len(states) - 1, _NUM_TIMED).astype(int))
-    times: dict[str, list[float]] = {"get": [], "set": [], "step": [], "observe": []}
-    clock = time.perf_counter
+    clock, seconds = time.perf_counter, []
     for row, value in zip(rows, codec.load(states[rows]).values, strict=True):
-        started = clock()
+        ticks = [clock()]
         codec.set(value)
-        after_set = clock()
+        ticks.append(clock())
         observation = codec.step(actions[row])[0]
-        after_step = clock()
+        ticks.append(clock())
         codec.get(observation)
-        after_get = clock()
+        ticks.append(clock())
         codec.set(value)
-        before_observe = clock()
+        ticks.append(clock())
         codec.observe()
-        after_observe = clock()
-        times["set"].append(after_set - started)
-        times["step"].append(after_step - after_set)
-        times["get"].append(after_get - after_step)
-        times["observe"].append(after_observe - before_observe)
-    return {name: 1e6 * statistics.median(seconds) for name, seconds in times.items()}
+        ticks.append(clock())
+        seconds.append(np.diff(ticks))
+    set_, step, get, _, observe = (1e6 * np.median(seconds, axis=0)).tolist()
+    return {"get": get, "set": set_, "step": step, "observe": observe}
 
 
 # -- Warns about copied states that are large, or slow to save and restore -----------------------------------
@@ -61,15 +56,13 @@ _MAX_STEPS, _MIN_MICROSECONDS = 10, 1000
 _REPEATS = 5
 
 
-def warning_on_costs(codec: StateCodec, env: gymnasium.Env[Any, Any], graph: ObjectGraph) -> str:
+def warning_on_costs(codec: StateCodec, env: Env, graph: ObjectGraph) -> str:
     """Return a warning if states are larger than 1 MB, or cost more than 10 steps and 1 ms; else ""."""
     observation, _ = codec.reset(0, None)
     states = codec.states_of([codec.get(observation)] * _REPEATS)
-    space = copy.deepcopy(env.action_space)
-    space.seed(0)
-    size = states[0].nbytes
+    size, actions = states[0].nbytes, LegalActions.seeded(env.action_space)
     try:
-        times = time_codec(codec, states, [space.sample() for _ in range(_REPEATS)])
+        times = time_codec(codec, states, [actions.sample() for _ in range(_REPEATS)])
     except Exception:  # an action is not legal: steps cannot be timed
         times = {"get": 0.0, "set": 0.0, "step": 0.0}
     cost, step = times["get"] + times["set"], times["step"]
@@ -147,13 +140,19 @@ def codec_for(
         ) from error
 
 
-def _codec_for(
-    env: gymnasium.Env[Any, Any], codec: CodecChoice, info_keys: Sequence[str] | None, trust: bool
-) -> StateCodec:
+def _codec_for(env: Env, codec: CodecChoice, info_keys: Sequence[str] | None, trust: bool) -> StateCodec:
     layers = wrapper_layers(env)
     selection = select(env.unwrapped, codec, layers)
     if selection.make is None:
-        return _replay_codec(env, layers, selection.advice, info_keys, trust)
+        pairs = [(layer.wrapper, make_wrapper_codec(layer)) for layer in layers if layer.make is not None]
+        replay = ReplayCodec(env, pairs)
+        if not trust:
+            reference = reference_walk(env, info_keys, None)
+            if reference.reports_masks:
+                replay.keep_masks()
+            replay.walk = verify_codec(replay, env, reference, selection.advice, info_keys)
+            replay.uses_hashes = _uses_hashes(own_classes(layers_of(env)))
+        return replay
     makers = (selection.make, *selection.alternatives)
     for make in makers[:-1]:
         try:
@@ -164,9 +163,9 @@ def _codec_for(
 
 
 def _stack_codec(
-    env: gymnasium.Env[Any, Any],
+    env: Env,
     layers: Sequence[Layer],
-    selection: Selection,
+    selection: FamilyCodec,
     codec: CodecChoice,
     info_keys: Sequence[str] | None,
     trust: bool,
@@ -201,24 +200,6 @@ def _stack_codec(
         if reference is not None:
             stack.warning = stack.warning or warning_on_costs(stack, env, graph)
     return stack
-
-
-def _replay_codec(
-    env: gymnasium.Env[Any, Any],
-    layers: Sequence[Layer],
-    advice: str,
-    info_keys: Sequence[str] | None,
-    trust: bool,
-) -> ReplayCodec:
-    pairs = [(layer.wrapper, make_wrapper_codec(layer)) for layer in layers if layer.make is not None]
-    replay = ReplayCodec(env, pairs)
-    if not trust:
-        reference = reference_walk(env, info_keys, None)
-        if reference.reports_masks:
-            replay.keep_masks()
-        replay.walk = verify_codec(replay, env, reference, advice, info_keys)
-        replay.uses_hashes = _uses_hashes(own_classes(layers_of(env)))
-    return replay
 
 
 def _uses_hashes(classes: Sequence[type], has_sets: bool = False) -> bool:

@@ -17,9 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import gymnasium
-
-from planvec.codecs.base import Outcome, StateCodec, Step
+from planvec.codecs.base import Env, Outcome, StateCodec, Step
 from planvec.codecs.compare import describe_difference, digest, same
 from planvec.codecs.generic.beside import Beside
 from planvec.codecs.generic.copied import ObjectGraph
@@ -63,9 +61,7 @@ class RandomWalk(NamedTuple):
     points: list[SavedPoint]  # the saved states
 
 
-def reference_walk(
-    env: gymnasium.Env[Any, Any], info_keys: Sequence[str] | None, beside: Beside | None
-) -> Reference:
+def reference_walk(env: Env, info_keys: Sequence[str] | None, beside: Beside | None) -> Reference:
     """Walk through some episodes without any codec, and record the first one."""
     actions = LegalActions.seeded(env.action_space)
     step = actions.noted(env.step)
@@ -106,7 +102,7 @@ def check_reset(result: Any) -> tuple[Any, dict[str, Any]]:
 
 def random_walk(
     codec: StateCodec,
-    env: gymnasium.Env[Any, Any],
+    env: Env,
     info_keys: Sequence[str] | None,
     max_steps: int = _MAX_STEPS,
     max_seconds: float = _WALK_SECONDS,
@@ -198,7 +194,12 @@ class Comparison(NamedTuple):
         """Compare two values of one field."""
         text = describe_difference(name, expected, actual)
         if text is not None:
-            raise InexactStateError(f"{self.situation}, {_when(num_steps)}: {text}. {self.advice}")
+            raise self._error(num_steps, f"{text}. {self.advice}")
+
+    def check_outcome(self, num_steps: int, expected: Outcome, actual: Outcome) -> None:
+        """Compare all that a step returns."""
+        for name, first, second in zip(OUTCOME, expected, actual, strict=True):
+            self.check(name, num_steps, first, second)
 
     def check_digests(self, num_steps: int, expected: dict[str, bytes], actual: dict[str, bytes]) -> None:
         """Compare what the environment holds with what it held on the walk."""
@@ -216,17 +217,14 @@ class Comparison(NamedTuple):
                         "If it has no influence on results (a clock, a cache), leave it out: "
                         f'codec=planvec.Copied(["{attribute}"]). Otherwise: '
                     )
-                raise InexactStateError(
-                    f"{self.situation}, {_when(num_steps)}: {name} is not what it was on the walk. "
-                    f"{cure}{self.advice}"
-                )
+                raise self._error(num_steps, f"{name} is not what it was on the walk. {cure}{self.advice}")
+
+    def _error(self, num_steps: int, text: str) -> InexactStateError:
+        when = f"{num_steps} step{'s' * (num_steps > 1)} later" if num_steps else "immediately"
+        return InexactStateError(f"{self.situation}, {when}: {text}")
 
 
-def _when(num_steps: int) -> str:
-    return "immediately" if not num_steps else f"{num_steps} step{'s' * (num_steps > 1)} later"
-
-
-def save_and_load(codec: StateCodec, env: gymnasium.Env[Any, Any], points: Sequence[SavedPoint]) -> list[Any]:
+def save_and_load(codec: StateCodec, env: Env, points: Sequence[SavedPoint]) -> list[Any]:
     """Convert the values of saved points to states and back."""
     try:
         states = codec.states_of([point.value for point in points])
@@ -247,11 +245,6 @@ class Repeats:
         self._info_keys = info_keys
         self._digests = {point.next_step: point.digests for point in walk.points}
 
-    def actions(self, point: SavedPoint, num_steps: int) -> list[Any]:
-        """Return the actions that were taken after a saved point until the episode ended."""
-        steps = self._walk.steps[point.next_step : point.next_step + num_steps]
-        return [action for action, _ in itertools.takewhile(lambda step: step[1] is not None, steps)]
-
     def compare(self, point: SavedPoint, observation: Any, comparison: Comparison, num_steps: int) -> None:
         """Take the steps after a saved point again, until the episode ends."""
         comparison.check("observation", 0, point.observation, observation)
@@ -261,8 +254,7 @@ class Repeats:
             if expected is None:  # the walk was reset here
                 return
             outcome = select_infos(self._codec.step(action), self._info_keys)
-            for name, on_walk, now in zip(OUTCOME, expected, outcome, strict=True):
-                comparison.check(name, number, on_walk, now)
+            comparison.check_outcome(number, expected, outcome)
             digests = self._digests.get(first + number)
             if digests is not None and not (expected[2] or expected[3]):
                 comparison.check_digests(number, digests, self._codec.digests())
@@ -282,7 +274,7 @@ SETS_ADVICE = (
 
 def check_set_orders(
     codec: StateCodec,
-    env: gymnasium.Env[Any, Any],
+    env: Env,
     info_keys: Sequence[str] | None,
     graph: ObjectGraph,
 ) -> None:
@@ -306,7 +298,9 @@ def check_set_orders(
                 repeats.compare(point, codec.observe(), comparison, num_steps)
         except Exception as error:
             orders = range(number, number + _NUM_ORDERS)
-            if not _differ(codec, info_keys, graph, orders, value, repeats.actions(point, num_steps)):
+            taken = walk.steps[point.next_step : point.next_step + num_steps]
+            actions = [action for action, _ in itertools.takewhile(lambda step: step[1] is not None, taken)]
+            if not _differ(codec, info_keys, graph, orders, value, actions):
                 return  # it distinguishes shuffled sets from plain ones, whatever their order
             if isinstance(error, UnsupportedEnvError):
                 raise
@@ -355,7 +349,7 @@ _RESET_ADVICE = (
 
 def verify_codec(
     codec: StateCodec,
-    env: gymnasium.Env[Any, Any],
+    env: Env,
     reference: Reference,
     advice: str,
     info_keys: Sequence[str] | None = None,
@@ -388,19 +382,14 @@ def verify_codec(
     observation, _ = codec.reset(0, None)
     comparison = Comparison(f"{env}: after a second reset with the same seed", _RESET_ADVICE)
     repeats.compare(walk.points[0], observation, comparison, len(reference.outcomes))
-    _compare_with_reference(env, walk, reference)
-    return tuple(
-        digest(None if outcome is None else (outcome[0], outcome[1], bool(outcome[2]), bool(outcome[3])))[:8]
-        for _, outcome in walk.steps
-    )
-
-
-def _compare_with_reference(env: Any, walk: RandomWalk, reference: Reference) -> None:
-    """Compare the first steps of the walk with those of the environment alone."""
-    # Truncations are not compared, since an outer `TimeLimit` is left out of the walk. Neither are infos,
-    # which may contain the time of day.
+    # The first steps of the walk are those of the environment alone. Truncations are not compared, since an
+    # outer `TimeLimit` is left out of the walk. Neither are infos, which may contain the time of day.
     comparison = Comparison(f"{env}: stepped by planvec instead of by itself", _REFERENCE_ADVICE)
     comparison.check("observation", 0, reference.observation, walk.points[0].observation)
     for number, (expected, (_, outcome)) in enumerate(zip(reference.outcomes, walk.steps, strict=False), 1):
         for name, first, second in zip(OUTCOME[:3], expected, outcome or (), strict=False):
             comparison.check(name, number, first, second)
+    return tuple(
+        digest(None if outcome is None else (outcome[0], outcome[1], bool(outcome[2]), bool(outcome[3])))[:8]
+        for _, outcome in walk.steps
+    )

@@ -29,7 +29,21 @@ def find_source(name: str) -> EnvSpec | Callable[[], Any]:
     """Return the spec or the factory that a name refers to."""
     where, _, attribute = name.rpartition(":")
     if where:
-        return _in_module(name, import_named(where), attribute)
+        module = value = import_named(where)
+        for part in attribute.split("."):
+            value = getattr(value, part, None)
+        if callable(value):
+            factory: Callable[[], Any] = value
+            return factory
+        try:
+            return _spec(attribute)
+        except gymnasium.error.Error as error:
+            own = [key for key, made in vars(module).items() if callable(made) and not key.startswith("_")]
+            raise UnsupportedEnvError(
+                f"{name}: expected a function that makes an environment, or an id that the module registers, "
+                f"and {module.__name__} has no {attribute!r}; it has "
+                f"{', '.join(sorted(own)[:10]) or 'no functions'}"
+            ) from error
     try:
         return _spec(name)
     except gymnasium.error.UnregisteredEnv as error:
@@ -67,28 +81,24 @@ def _spec(env_id: str) -> EnvSpec:
     return gymnasium.spec(env_id)
 
 
-def _in_module(name: str, module: Any, attribute: str) -> EnvSpec | Callable[[], Any]:
-    """Return the function of a module, or the spec of an id that the module registers."""
-    value: Any = module
-    for part in attribute.split("."):
-        value = getattr(value, part, None)
-    if callable(value):
-        factory: Callable[[], Any] = value
-        return factory
-    try:
-        return _spec(attribute)
-    except gymnasium.error.Error as error:
-        own = [key for key, made in vars(module).items() if callable(made) and not key.startswith("_")]
-        raise UnsupportedEnvError(
-            f"{name}: expected a function that makes an environment, or an id that the module registers, and "
-            f"{module.__name__} has no {attribute!r}; it has {', '.join(sorted(own)[:10]) or 'no functions'}"
-        ) from error
-
-
 def import_named(where: str) -> Any:
     """Import a module by its name, or a file by its path."""
-    is_path = where.endswith(".py") or os.sep in where
-    module = _module_of_file(where) if is_path else where
+    module = where
+    if where.endswith(".py") or os.sep in where:
+        path = Path(where).resolve()
+        if not path.is_file():
+            raise ModuleNotFoundError(
+                f"No file {where}: expected the path of a Python file, as seen from {Path.cwd()}"
+            )
+        module = path.stem  # the name under which it can be imported, here and in workers
+        known = importlib.util.find_spec(module)
+        if known is not None and known.origin != str(path):
+            raise UnsupportedEnvError(
+                f"{where}: expected a file whose name is not that of another module, and {module!r} is "
+                f"already {known.origin}; rename the file"
+            )
+        if known is None:
+            sys.path.insert(0, str(path.parent))
     try:
         return importlib.import_module(module)
     except Exception as error:
@@ -105,24 +115,6 @@ def import_named(where: str) -> Any:
         at = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
         text = f"while importing {module}: {type(error).__name__}: {error}{at}"
         raise UnsupportedEnvError(text) from error
-
-
-def _module_of_file(where: str) -> str:
-    """Return the name under which a file can be imported, here and in workers."""
-    path = Path(where).resolve()
-    if not path.is_file():
-        raise ModuleNotFoundError(
-            f"No file {where}: expected the path of a Python file, as seen from {Path.cwd()}"
-        )
-    known = importlib.util.find_spec(path.stem)
-    if known is not None and known.origin != str(path):
-        raise UnsupportedEnvError(
-            f"{where}: expected a file whose name is not that of another module, and {path.stem!r} is "
-            f"already {known.origin}; rename the file"
-        )
-    if known is None:
-        sys.path.insert(0, str(path.parent))
-    return path.stem
 
 
 EnvSource = str | EnvSpec | Callable[[], Any] | gymnasium.Env[Any, Any]
