@@ -47,16 +47,6 @@ from planvec.rows import (
 
 # -- The report: what differs, by stage and field ------------------------------------------------------------
 
-# Stages of the check, in order -> what each does. Its results are compared with those of the reference.
-STAGES = {
-    "same instance": "step from each saved state to the next one",
-    "other instance": "step from all states, shuffled, in a second environment",
-    "other process": "step from all states, shuffled, in a worker process",
-    "kernel": "step from all states, shuffled, with the compiled kernel, where there is one",
-    "branches": "step several branches from some states, in the second environment and in the worker process",
-    "replay": "step some of the branches without planvec, from the reset",
-}
-
 _ADVICE = (
     "The state lacks something on which the future depends. If you wrote the environment: keep everything in "
     "its attributes and draw random numbers only from self.np_random, or write a codec for it "
@@ -109,7 +99,8 @@ class CheckReport:
         num_replayed: Number of branches that were replayed from the reset.
         state_bytes: Mean number of bytes of a state.
         microseconds: Median times of "get", "set", "step" and "observe".
-        differences: Stage -> field -> how its values differ. The stages are the keys of `STAGES`.
+        differences: Stage -> field -> how its values differ from those of the reference. The stages are "same
+            instance", "other instance", "other process", "kernel" (if there is one), "branches", "replay".
         error: Why the check could not be completed, or why `planvec.make` refuses the environment; or "".
     """
 
@@ -349,7 +340,7 @@ class Check:
                 states.dtype.itemsize if is_fixed else statistics.fmean(state.nbytes for state in states)
             ),
             microseconds=time_codec(codec, states, [step.actions[-1] for step in steps]),
-            differences={stage: self._differences[stage] for stage in STAGES if stage in self._differences},
+            differences=self._differences,
         )
 
     # -- the reference ------------------------------------------------------------------------------

@@ -63,18 +63,14 @@ class Throughput:
             pairs = zip(row, best, strict=True)
             cells = [f"{number:>13,.0f}{'*' if is_best else ' '}" for number, is_best in pairs]
             lines.append(f"{name:<{width}}" + "".join(cells))
-        lines += self._advice()
-        return "\n".join(lines)
-
-    def _advice(self) -> list[str]:
-        """Return what to pass to `make`."""
+        # what to pass to `make`
         arguments = {"in this process": "num_workers=0, compiled=False", "kernel": "num_workers=0"}
-        lines, fastest = [], self.fastest()
+        fastest = self.fastest()
         for name in dict.fromkeys(fastest):
             rows = [f"{count:,}" for count, best in zip(self.rows, fastest, strict=True) if best == name]
             how = arguments.get(name, f"num_workers={name.split()[0]}")
             lines.append(f"for batches of {', '.join(rows)} rows: planvec.make(..., {how})")
-        return lines
+        return "\n".join(lines)
 
 
 def measure_throughput(
@@ -103,14 +99,15 @@ def measure_throughput(
     if not seconds > 0:
         raise ValueError(f"seconds: expected more than 0, got {seconds}")
     source = find_source(env) if isinstance(env, str) else env
-    counts = _powers_of_two(num_cores()) if num_workers is None else list(num_workers)
+    powers = [2**power for power in range(num_cores().bit_length())]
+    counts = [*powers, num_cores()] if num_workers is None else [*num_workers]
     options: dict[str, Any] = {"codec": codec, "env_kwargs": env_kwargs, "info_keys": ()}
     with contextlib.ExitStack() as stack:
         here = make(source, num_workers=0, compiled=False, **options)
         opened = {"in this process": stack.enter_context(here)}
         with contextlib.suppress(UnsupportedEnvError):
             opened["kernel"] = stack.enter_context(make(source, num_workers=0, compiled=True, **options))
-        for count in counts:
+        for count in dict.fromkeys(counts):
             name = f"{count} worker{'s' * (count > 1)}"
             opened[name] = stack.enter_context(make(source, num_workers=count, audit=0.0, **options))
         share = seconds / (_ROUNDS * len(opened) * len(rows))
@@ -144,9 +141,3 @@ def _rate(env: BatchStepper, num_rows: int, seconds: float) -> float:
         elapsed = time.perf_counter() - started
         if elapsed >= seconds:
             return num_steps / elapsed
-
-
-def _powers_of_two(limit: int) -> list[int]:
-    """Return 1, 2, 4, ... up to a number, and the number itself."""
-    counts = [2**power for power in range(limit.bit_length()) if 2**power <= limit]
-    return counts if counts[-1] == limit else [*counts, limit]

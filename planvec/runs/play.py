@@ -45,9 +45,8 @@ from planvec.rows import (
 
 # -- The checkpoint of a run: what it takes to go on after it was killed at any moment.
 #
-# It holds the actions so far, not the states: the steps of an episode take a small part of the time of its
-# plans, and stepping them again shows whether the environment is still the same. The last plan is saved with
-# its tree, swarm or distribution, with which the next decision goes on.
+# It holds the actions so far, not the states. The last plan is saved with its tree, swarm or distribution,
+# with which the next decision goes on.
 #
 # Letters: T steps.
 
@@ -99,19 +98,6 @@ class Checkpoint:
             check_plan_states(checkpoint.plan, env)
         return checkpoint
 
-    def replay(self, env: BatchStepper, recorder: EpisodeRecorder, seed: int) -> dict[str, Any]:
-        """Step the episode again up to the checkpoint, and record it."""
-        # Returns the info at the last state.
-        numbers = [(value, int(num_env_steps)) for value, num_env_steps, _ in self.numbers.tolist()]
-        state, info = replay_steps(env, recorder, seed, self.actions, numbers)
-        if bytes(state) != bytes(self.state[0]):
-            raise UnsupportedEnvError(
-                f"the run cannot be resumed: step {len(self.numbers)} leads to another state than before, so "
-                "that the environment, or a package that it uses, is not the same any more"
-            )
-        recorder.earlier_seconds = float(self.numbers[:, 2].sum())
-        return info
-
 
 def _part(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
     """Return the arrays whose names begin with a prefix, without it."""
@@ -160,10 +146,6 @@ class RunConfig:
             value = getattr(self, name)
             if value is not None and value < lowest:
                 raise InvalidBatchError(f"{name}: expected at least {lowest}, got {value}")
-
-    def episode_seed(self, episode: int) -> int:
-        """Return the seed of an episode, which is counted from 0."""
-        return (self.seed + episode) % 2**64
 
     def write(self, path: Path) -> None:
         """Write the settings as JSON."""
@@ -352,7 +334,7 @@ class _Player:
 
     def play(self, checkpoint: Checkpoint | None) -> Episode:
         """Play the episode, from a checkpoint on if there is one."""
-        seed = self._config.episode_seed(self._episode)
+        seed = (self._config.seed + self._episode) % 2**64
         options: dict[str, Any] = {
             "max_steps": self._config.max_steps,
             "callback": self._after_step,
@@ -362,8 +344,17 @@ class _Player:
             if checkpoint is None:
                 self._begin(seed)
                 return run_episode(self._env, self._planner, seed=seed, recorder=self.recorder, **options)
-            info = checkpoint.replay(self._env, self.recorder, seed)
+            # The steps of an episode take a small part of the time of its plans, and stepping them again
+            # shows whether the environment is still the same.
             self._numbers = [tuple(row) for row in checkpoint.numbers.tolist()]
+            numbers = [(value, int(num_env_steps)) for value, num_env_steps, _ in self._numbers]
+            state, info = replay_steps(self._env, self.recorder, seed, checkpoint.actions, numbers)
+            if bytes(state) != bytes(checkpoint.state[0]):
+                raise UnsupportedEnvError(
+                    f"the run cannot be resumed: step {len(numbers)} leads to another state than before, so "
+                    "that the environment, or a package that it uses, is not the same any more"
+                )
+            self.recorder.earlier_seconds = float(checkpoint.numbers[:, 2].sum())
             for observer in self._observers:
                 observer.restore(checkpoint.kept)
             self._begin(seed)
