@@ -6,7 +6,6 @@ Letters: C contenders, R numbers of rows, B rows of a call.
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -111,16 +110,13 @@ def measure_throughput(
             name = f"{count} worker{'s' * (count > 1)}"
             opened[name] = stack.enter_context(make(source, num_workers=count, audit=0.0, **options))
         share = seconds / (_ROUNDS * len(opened) * len(rows))
-        medians, spreads = np.empty((len(opened), len(rows))), np.empty((len(opened), len(rows), 2))
+        rates = np.empty((len(opened), len(rows), _ROUNDS))
         for column, num_rows in enumerate(rows):
-            rates: list[list[float]] = [[] for _ in opened]
-            for _ in range(_ROUNDS):
+            for turn in range(_ROUNDS):
                 for index, contender in enumerate(opened.values()):
-                    rates[index].append(_rate(contender, num_rows, share))
-            for index, measured in enumerate(rates):
-                medians[index, column] = statistics.median(measured)
-                spreads[index, column] = min(measured), max(measured)
-    return Throughput(list(opened), list(rows), medians, spreads)
+                    rates[index, column, turn] = _rate(contender, num_rows, share)
+    spread = np.stack([rates.min(axis=2), rates.max(axis=2)], axis=2)
+    return Throughput(list(opened), list(rows), np.median(rates, axis=2), spread)
 
 
 def _rate(env: BatchStepper, num_rows: int, seconds: float) -> float:

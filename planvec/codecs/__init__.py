@@ -2,7 +2,7 @@
 
 base        what a codec is
 selection   which codec an environment has: the families, registered codecs, and what else there is
-registry    `codec_for`, which takes one and proves it; `verify` is the proof, by replay
+verify      `codec_for`, which takes one and proves it by replay
 stack       the codec of an environment with its wrappers; `wrappers` knows Gymnasium's
 generic     codecs for environments of any class
 gymnasium, mujoco, box2d, atari, openspiel, retro    the families: a new one is a file or folder with
@@ -20,7 +20,6 @@ from planvec.codecs.family_report import markdown_table, measured, saved_arrays,
 from planvec.codecs.generic.attributes import names_in_code
 from planvec.codecs.generic.copied import Copied, Named, names_of
 from planvec.codecs.generic.shared import EnvFunctions, Sharing, Watch, find_shared, same_layers
-from planvec.codecs.registry import check_codec, codec_for, time_codec
 from planvec.codecs.reported_masks import LegalActions
 from planvec.codecs.resident import Proof, ResidentCodec, ResidentCodecs, ResidentState
 from planvec.codecs.selection import (
@@ -32,4 +31,4 @@ from planvec.codecs.selection import (
     registered_codecs,
 )
 from planvec.codecs.unpickling import from_file
-from planvec.codecs.verify import random_walk
+from planvec.codecs.verify import check_codec, codec_for, random_walk, time_codec

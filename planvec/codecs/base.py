@@ -12,7 +12,6 @@ A codec saves everything that the future of an environment depends on. There are
 
 from __future__ import annotations
 
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -378,16 +377,6 @@ def check_value(codec: Codec, env: Any) -> None:
             f"{name}.get: expected a tuple with an entry for each field of dtype ({', '.join(dtype.names)}), "
             f"got {got}"
         )
-
-
-def raised_in(error: BaseException) -> str:
-    """Return the method of a user's codec in which an error was raised, such as "GridCodec.set"; else ""."""
-    found = ""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, (Codec, WrapperCodec)) and is_of_user(owner):
-            found = f"{type(owner).__name__}.{frame.f_code.co_name}"
-    return found
 
 
 # -- The layers of an environment: the wrappers, and the unwrapped environment inside them -------------------

@@ -108,7 +108,8 @@ def describe_difference(name: str, expected: Any, actual: Any) -> str | None:
     if isinstance(x, (np.ndarray, np.void)) and isinstance(y, (np.ndarray, np.void)):
         x, y = np.asarray(x), np.asarray(y)
         if (x.shape, x.dtype) != (y.shape, y.dtype):
-            return f"expected {path} of shape {x.shape} and dtype {x.dtype}, got {y.shape} and {y.dtype}"
+            types = [f"{one.dtype!s:.{_MAX_TEXT}}" for one in (x, y)]
+            return f"expected {path} of shape {x.shape} and dtype {types[0]}, got {y.shape} and {types[1]}"
         if x.dtype.names is not None:
             fields = (describe_difference(f"{path}[{name!r}]", x[name], y[name]) for name in x.dtype.names)
             return next(text for text in fields if text is not None)

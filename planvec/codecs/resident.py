@@ -20,11 +20,10 @@ import gymnasium
 from planvec.codecs.base import Outcome, layers_of, wrappers_of
 from planvec.codecs.generator import get_generator, set_generator
 from planvec.codecs.generic.shared import outside_object
-from planvec.codecs.registry import codec_for
 from planvec.codecs.reported_masks import LegalActions
 from planvec.codecs.selection import CodecChoice, select, wrapper_layers
 from planvec.codecs.stack import LayerCodecs, StackCodec
-from planvec.codecs.verify import Comparison
+from planvec.codecs.verify import Comparison, codec_for
 from planvec.errors import PlanvecError, UnsupportedEnvError
 
 _MIN_STEPS, _MAX_STEPS, _MAX_SECONDS = 24, 256, 0.3

@@ -99,10 +99,6 @@ def load_family(family: Family) -> FamilyModule | None:
     return cast(FamilyModule, importlib.import_module(family.codec_module)) if family.codec_module else None
 
 
-_MUJOCO = (
-    *("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum"),
-    *("InvertedPendulum", "Pusher", "Reacher", "Swimmer", "Walker2d"),
-)
 # the families, in the order of the reports
 FAMILIES = (
     Family(
@@ -129,7 +125,10 @@ FAMILIES = (
         module="mujoco",
         extra="mujoco",
         env_package="gymnasium.envs.mujoco",
-        ids=tuple(f"{name}-v5" for name in _MUJOCO),
+        ids=(
+            *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5", "Pusher-v5"),
+            *("InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Reacher-v5", "Swimmer-v5", "Walker2d-v5"),
+        ),
         codec_module="planvec.codecs.mujoco",
         simulator="mujoco",
     ),

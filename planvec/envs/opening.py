@@ -290,13 +290,6 @@ def _class_of(env: Makeable) -> Any:
     return load_env_creator(entry) if may_have_kernel(entry) else None
 
 
-def env_has_kernel(env: Makeable) -> bool:
-    """Return whether the class of an environment has a kernel. It is not known of a factory."""
-    env_class = _class_of(env)
-    is_own = has_own_kernel(env_class)
-    return is_own or (has_kernel(env_class) and env_class not in registered_codecs().envs)
-
-
 # -- Checks that an environment does not depend on hashes of texts, which differ from process to process.
 #
 # Workers have the same hash seed, so that they agree with each other. The process of the user has another
@@ -494,7 +487,11 @@ def make(
     opened: BatchEnv[Any]
     # A codec of the user saves other states than those that kernels step.
     asks_for_workers = (num_workers, over_ray, start_method, timeout, max_worker_rss, codec) != (None,) * 6
-    if num_workers == 0 or (not asks_for_workers and compiled is not False and env_has_kernel(env)):
+    env_class = None if asks_for_workers or compiled is False else _class_of(env)
+    with_kernel = has_own_kernel(env_class) or (
+        has_kernel(env_class) and env_class not in registered_codecs().envs
+    )
+    if num_workers == 0 or with_kernel:
         opened = BatchEnv(PlanEnv(env, **options), blocking=blocking, **limits)
         factory = _Factory(env, options)
     else:

@@ -106,17 +106,17 @@ def _part(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[
 
 # -- The settings of a run: all that determines its trajectory. They are a file of the run -------------------
 
-# names of settings, their types, and how messages call these
-_TYPES: tuple[tuple[str, Any, str], ...] = (
-    ("env_id", str, "a text"),
-    ("make", dict, "a table of arguments"),
-    ("wrappers", list, "a list of texts"),
-    ("codec", str | None, "a text"),
-    ("planner", str, "a text"),
-    ("planner_options", dict, "a table of options"),
-    ("seed", int, "an integer"),
-    ("episodes", int, "an integer"),
-    ("max_steps", int | None, "an integer"),
+# names of settings, their types, how messages call these, and the lowest number
+_TYPES: tuple[tuple[str, Any, str, int | None], ...] = (
+    ("env_id", str, "a text", None),
+    ("make", dict, "a table of arguments", None),
+    ("wrappers", list, "a list of texts", None),
+    ("codec", str | None, "a text", None),
+    ("planner", str, "a text", None),
+    ("planner_options", dict, "a table of options", None),
+    ("seed", int, "an integer", 0),
+    ("episodes", int, "an integer", 1),
+    ("max_steps", int | None, "an integer", 1),
 )
 
 
@@ -138,13 +138,11 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         """Check the types, which a file may have wrong."""
-        for name, kind, expected in _TYPES:
+        for name, kind, expected, lowest in _TYPES:
             value = getattr(self, name)
             if not isinstance(value, kind) or isinstance(value, bool):
                 raise InvalidBatchError(f"{name}: expected {expected}, got {value!r}")
-        for name, lowest in (("seed", 0), ("episodes", 1), ("max_steps", 1)):
-            value = getattr(self, name)
-            if value is not None and value < lowest:
+            if lowest is not None and value is not None and value < lowest:
                 raise InvalidBatchError(f"{name}: expected at least {lowest}, got {value}")
 
     def write(self, path: Path) -> None:
@@ -442,8 +440,7 @@ def replay(env: BatchStepper, arrays: Mapping[str, NDArray[Any]]) -> Replay:
         if got is None:
             differences.append(f"{name}: expected by the file, and not there now")
         elif (expected.dtype, expected.shape, expected.tobytes()) != (got.dtype, got.shape, got.tobytes()):
-            differences.append(
-                describe_difference(name, expected, got)
-                or f"expected {name} of {expected.dtype} with the same bits, got others of {got.dtype}"
-            )
+            kinds = [f"{array.dtype!s:.200}" for array in (expected, got)]
+            others = f"expected {name} of {kinds[0]} with the same bits, got others of {kinds[1]}"
+            differences.append(describe_difference(name, expected, got) or others)
     return Replay(episode, differences)
