@@ -64,7 +64,7 @@ class Fields(ABC):
     def _names(self) -> tuple[str, ...]:
         return (self.dtype.names or ()) if self.dtype is not None else ()
 
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+    def pack(self, values: Sequence[Any], records: NDArray[np.void]) -> None:
         """Write values into the fields of records.
 
         Args:
@@ -75,7 +75,7 @@ class Fields(ABC):
         for name, column in zip(self._names(), zip(*values, strict=True), strict=True):
             records[name] = column
 
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
+    def unpack(self, records: NDArray[np.void]) -> list[Any]:
         """Read values from the fields of records.
 
         Args:

@@ -68,7 +68,7 @@ def generator_from_bytes(data: bytes) -> GeneratorState:
     return unpack_generators(np.frombuffer(data, GENERATOR))[0]
 
 
-def pack_generators(states: Sequence[GeneratorState], records: NDArray[Any]) -> None:
+def pack_generators(states: Sequence[GeneratorState], records: NDArray[np.void]) -> None:
     """Write generator states into records `[B]` of dtype `GENERATOR`."""
     numbers = [state["state"] for state in states]
     for field, key in (("state", "state"), ("increment", "inc")):
@@ -78,7 +78,7 @@ def pack_generators(states: Sequence[GeneratorState], records: NDArray[Any]) -> 
     records["has_spare"] = [state["has_uint32"] for state in states]
 
 
-def unpack_generators(records: NDArray[Any]) -> list[GeneratorState]:
+def unpack_generators(records: NDArray[np.void]) -> list[GeneratorState]:
     """Read generator states from records `[B]`, in NumPy's form."""
     rows = zip(
         records["state"].tolist(),

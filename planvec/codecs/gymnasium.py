@@ -44,10 +44,10 @@ class _Physics(Codec):
     def set(self, env: Any, value: Any) -> None:
         env.state = value
 
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+    def pack(self, values: Sequence[Any], records: NDArray[np.void]) -> None:
         records["physics"] = np.array(values)
 
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
+    def unpack(self, records: NDArray[np.void]) -> list[Any]:
         return list(records["physics"].copy())
 
     def observe(self, env: Any) -> object:
@@ -75,7 +75,7 @@ class CartPoleCodec(_Physics):
         env.state = value
         env.steps_beyond_terminated = None  # planvec never steps beyond the end
 
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
+    def unpack(self, records: NDArray[np.void]) -> list[Any]:
         # The equations only add, multiply and divide: Python floats give the same bits in less time.
         return list(records["physics"].tolist())
 
@@ -101,13 +101,13 @@ class PendulumCodec(_Physics):
     def set(self, env: Any, value: Any) -> None:
         env.state, env.last_u = value
 
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+    def pack(self, values: Sequence[Any], records: NDArray[np.void]) -> None:
         physics, torques = zip(*values, strict=True)
         records["physics"] = np.array(physics)
         records["torque"] = [0.0 if torque is None else torque for torque in torques]
         records["has_torque"] = [torque is not None for torque in torques]
 
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
+    def unpack(self, records: NDArray[np.void]) -> list[Any]:
         columns = records["physics"].copy(), records["torque"], records["has_torque"].tolist()
         rows = zip(*columns, strict=True)
         return [(physics, torque if has_torque else None) for physics, torque, has_torque in rows]

@@ -60,11 +60,11 @@ class ReportedMask:
         """Return the mask, `[M]`."""
         return np.frombuffer(self._value, np.bool_)
 
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+    def pack(self, values: Sequence[Any], records: NDArray[np.void]) -> None:
         """Write the bytes of masks `[B]` into the field of records."""
         records[ACTION_MASK_FIELD] = np.frombuffer(b"".join(values), np.bool_).reshape(-1, self._size)
 
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
+    def unpack(self, records: NDArray[np.void]) -> list[Any]:
         """Read the bytes of masks `[B]` from the field of records."""
         return [mask.tobytes() for mask in records[ACTION_MASK_FIELD]]
 

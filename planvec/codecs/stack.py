@@ -155,8 +155,8 @@ class _Part(NamedTuple):
 
     dtype: np.dtype[Any] | None  # a structured dtype with the fields of the part; None if its size varies
     # writes values `[B]` into the fields of records `[B]`
-    pack: Callable[[Sequence[Any], NDArray[Any]], None]
-    unpack: Callable[[NDArray[Any]], list[Any]]  # reads values `[B]` from the fields of records `[B]`
+    pack: Callable[[Sequence[Any], NDArray[np.void]], None]
+    unpack: Callable[[NDArray[np.void]], list[Any]]  # reads values `[B]` from the fields of records `[B]`
     set: Callable[[Any], None]  # puts the part into the state of a value
     get: Callable[[], Any]  # returns the value of the present state
 
@@ -269,10 +269,10 @@ class StackCodec(StateCodec):
             is_leaf = is_fixed(space) and not isinstance(space, (spaces.Dict, spaces.Tuple))
             dtype = np.dtype([("observation", space.dtype, space.shape)]) if is_leaf else None
 
-            def pack_observations(values: Sequence[Any], records: NDArray[Any]) -> None:
+            def pack_observations(values: Sequence[Any], records: NDArray[np.void]) -> None:
                 records["observation"] = np.array(values)
 
-            def unpack_observations(records: NDArray[Any]) -> list[Any]:
+            def unpack_observations(records: NDArray[np.void]) -> list[Any]:
                 column = records["observation"]  # views of it: callers copy what they keep
                 return list(column.tolist() if isinstance(space, spaces.Discrete) else column)
 
