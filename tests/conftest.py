@@ -15,8 +15,8 @@ from interrupted import Interrupted
 from ray_here import disconnect_ray
 
 from planvec.backends.processes import system
-from planvec.codecs import registry as codec_registry
 from planvec.codecs import selection
+from planvec.codecs import verify as codec_verify
 from planvec.kernels.own import declared
 
 # `.ci/run` runs them in environments of their own, since PyTorch and JAX are large.
@@ -90,7 +90,7 @@ def _only_its_own_codecs_are_registered(request: pytest.FixtureRequest) -> Itera
 @pytest.fixture
 def quick_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what `check_env` finds, not of how long a step takes."""
-    monkeypatch.setattr(codec_registry, "_NUM_TIMED", 1)
+    monkeypatch.setattr(codec_verify, "_NUM_TIMED", 1)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from marks import slow_after
 from nasty import Nasty
 
 import planvec
-from planvec.codecs import registry
+from planvec.codecs import verify
 
 NAMES = {f"name {number}" for number in range(20)}
 
@@ -139,5 +139,5 @@ def test_an_environment_of_which_there_can_be_only_one_is_not_checked(tmp_path: 
 def test_environments_that_are_known_not_to_depend_on_them_do_not(
     env_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "_CHECKED", set())
+    monkeypatch.setattr(verify, "_CHECKED", set())
     planvec.make(env_id, num_workers=0).close()

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -241,7 +242,23 @@ def test_a_replay_names_what_differs(tmp_path: Path, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out
     assert "DIFFERS" in said
     assert "expected observations[3, 2] " in said
-    assert "expected terminated " in said
+    assert "expected terminated True, got False" in said
+
+
+def test_a_replay_names_the_field_of_a_state_that_differs_in_a_short_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole_run(tmp_path, "ALE/Pong-v5", "swarm", "--make", "obs_type=ram")
+    path = tmp_path / "trajectory.npz"
+    arrays = dict(np.load(path))
+    block = arrays["states"]["emulator"][3].tobytes()
+    arrays["states"]["emulator"][3] = np.void(block[:-1] + bytes([block[-1] ^ 1]))
+    np.savez(path, **arrays)
+    capsys.readouterr()
+    assert main(["replay", str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"expected states\['emulator'\]\[3\] of \|V\d+ with the same bits, got others of", said)
+    assert max(map(len, said.splitlines())) < 500
 
 
 def test_a_changed_environment_is_not_resumed(

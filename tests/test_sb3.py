@@ -22,7 +22,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv as Peer
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecMonitor, VecNormalize
 from vectors import cartpole, kill_worker, processes_of, random_actions
 
-from planvec.codecs import difference
+from planvec.codecs import same
 from planvec.errors import EnvError
 from planvec.vector import SubprocVecEnv
 
@@ -80,7 +80,7 @@ def walk(env: Any) -> list[Any]:
 def test_environments_have_the_results_of_one_process_each(kind: str, num_workers: int) -> None:
     forget()
     expected = walk(Peer(KINDS[kind](4), start_method="fork"))
-    assert difference(expected, walk(make(KINDS[kind](4), num_workers=num_workers))) is None
+    assert same(expected, walk(make(KINDS[kind](4), num_workers=num_workers)))
 
 
 class TorchGlobal(Walk):
@@ -97,7 +97,7 @@ class TorchGlobal(Walk):
 def test_each_environment_has_the_generator_of_torch_to_itself() -> None:
     expected = walk(Peer([TorchGlobal] * 2, start_method="fork"))
     for num_workers in (0, 1):
-        assert difference(expected, walk(make([TorchGlobal] * 2, num_workers=num_workers))) is None
+        assert same(expected, walk(make([TorchGlobal] * 2, num_workers=num_workers)))
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

@@ -35,7 +35,7 @@ from sharing import (
 )
 from vectors import kill_worker
 
-from planvec.codecs import difference, find_shared
+from planvec.codecs import find_shared, same
 from planvec.envs import make_env
 from planvec.errors import WorkerStartError
 from planvec.vector import AsyncVectorEnv, EnvPool
@@ -66,7 +66,7 @@ def check(kind: str, num_workers: int, mode: AutoresetMode = AutoresetMode.NEXT_
     wanted = expected(kind, mode)
     env = AsyncVectorEnv(KINDS[kind](NUM_ENVS), num_workers=num_workers, autoreset_mode=mode)
     try:
-        assert difference(wanted, list(trajectory(env, len(wanted) - 1))) is None
+        assert same(wanted, list(trajectory(env, len(wanted) - 1)))
         assert (env.num_workers == NUM_ENVS) == (kind in SHARING or num_workers == NUM_ENVS)
     finally:
         env.close()
@@ -122,7 +122,7 @@ def test_so_they_have_in_a_pool(kind: str, num_workers: int) -> None:
     wanted = expected(kind)
     with EnvPool(KINDS[kind](NUM_ENVS), num_workers=num_workers) as pool:
         observed = [out[:5] for out in trajectory(pool, len(wanted) - 1)]
-    assert difference(wanted, observed) is None
+    assert same(wanted, observed)
 
 
 GIVEN = [{"scale": 3.0}, [1, 2], np.zeros(3), sharing.World(), (np.zeros(3), [1, 2])]
@@ -260,7 +260,7 @@ def test_environments_that_draw_from_random_differ_and_do_not_depend_on_workers(
         random.seed(5)
         with EnvPool([DrawsUnseeded] * 3, num_workers=num_workers) as pool:
             walks.append([out[:5] for out in trajectory(pool, 5)])
-    assert difference(*walks) is None
+    assert same(*walks)
     assert len(np.unique(walks[0][2][0])) >= 3
 
 
@@ -296,7 +296,7 @@ def test_rows_with_a_process_each_are_restored_after_a_crash(kind: str) -> None:
                 seen.append(out[:5])
             assert pool.stats.crashes >= 4 * kills
         runs.append(seen)
-    assert difference(*runs) is None
+    assert same(*runs)
 
 
 class Rescales(Holds):
@@ -401,7 +401,7 @@ def test_environments_with_a_callback_of_the_process_are_stepped_alone(num_worke
         walks.append([env.reset(seed=[1, 2, 3])[0]])
         walks[-1] += [env.step(np.zeros((3, 1), np.float32))[0] for _ in range(20)]
         env.close()
-    assert difference(*walks) is None
+    assert same(*walks)
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from planvec.checking.check import check_env
-from planvec.checking.report import CheckReport
+from planvec.checking.check import CheckReport, check_env
 from planvec.checking.throughput import Throughput, measure_throughput
 
 __all__ = ["CheckReport", "Throughput", "check_env", "measure_throughput"]

@@ -6,7 +6,6 @@ Letters: C contenders, R numbers of rows, B rows of a call.
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,18 +62,14 @@ class Throughput:
             pairs = zip(row, best, strict=True)
             cells = [f"{number:>13,.0f}{'*' if is_best else ' '}" for number, is_best in pairs]
             lines.append(f"{name:<{width}}" + "".join(cells))
-        lines += self._advice()
-        return "\n".join(lines)
-
-    def _advice(self) -> list[str]:
-        """Return what to pass to `make`."""
+        # what to pass to `make`
         arguments = {"in this process": "num_workers=0, compiled=False", "kernel": "num_workers=0"}
-        lines, fastest = [], self.fastest()
+        fastest = self.fastest()
         for name in dict.fromkeys(fastest):
             rows = [f"{count:,}" for count, best in zip(self.rows, fastest, strict=True) if best == name]
             how = arguments.get(name, f"num_workers={name.split()[0]}")
             lines.append(f"for batches of {', '.join(rows)} rows: planvec.make(..., {how})")
-        return lines
+        return "\n".join(lines)
 
 
 def measure_throughput(
@@ -103,27 +98,25 @@ def measure_throughput(
     if not seconds > 0:
         raise ValueError(f"seconds: expected more than 0, got {seconds}")
     source = find_source(env) if isinstance(env, str) else env
-    counts = _powers_of_two(num_cores()) if num_workers is None else list(num_workers)
+    powers = [2**power for power in range(num_cores().bit_length())]
+    counts = [*powers, num_cores()] if num_workers is None else [*num_workers]
     options: dict[str, Any] = {"codec": codec, "env_kwargs": env_kwargs, "info_keys": ()}
     with contextlib.ExitStack() as stack:
         here = make(source, num_workers=0, compiled=False, **options)
         opened = {"in this process": stack.enter_context(here)}
         with contextlib.suppress(UnsupportedEnvError):
             opened["kernel"] = stack.enter_context(make(source, num_workers=0, compiled=True, **options))
-        for count in counts:
+        for count in dict.fromkeys(counts):
             name = f"{count} worker{'s' * (count > 1)}"
             opened[name] = stack.enter_context(make(source, num_workers=count, audit=0.0, **options))
         share = seconds / (_ROUNDS * len(opened) * len(rows))
-        medians, spreads = np.empty((len(opened), len(rows))), np.empty((len(opened), len(rows), 2))
+        rates = np.empty((len(opened), len(rows), _ROUNDS))
         for column, num_rows in enumerate(rows):
-            rates: list[list[float]] = [[] for _ in opened]
-            for _ in range(_ROUNDS):
+            for turn in range(_ROUNDS):
                 for index, contender in enumerate(opened.values()):
-                    rates[index].append(_rate(contender, num_rows, share))
-            for index, measured in enumerate(rates):
-                medians[index, column] = statistics.median(measured)
-                spreads[index, column] = min(measured), max(measured)
-    return Throughput(list(opened), list(rows), medians, spreads)
+                    rates[index, column, turn] = _rate(contender, num_rows, share)
+    spread = np.stack([rates.min(axis=2), rates.max(axis=2)], axis=2)
+    return Throughput(list(opened), list(rows), np.median(rates, axis=2), spread)
 
 
 def _rate(env: BatchStepper, num_rows: int, seconds: float) -> float:
@@ -144,9 +137,3 @@ def _rate(env: BatchStepper, num_rows: int, seconds: float) -> float:
         elapsed = time.perf_counter() - started
         if elapsed >= seconds:
             return num_steps / elapsed
-
-
-def _powers_of_two(limit: int) -> list[int]:
-    """Return 1, 2, 4, ... up to a number, and the number itself."""
-    counts = [2**power for power in range(limit.bit_length()) if 2**power <= limit]
-    return counts if counts[-1] == limit else [*counts, limit]

@@ -12,7 +12,6 @@ A codec saves everything that the future of an environment depends on. There are
 
 from __future__ import annotations
 
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -65,7 +64,7 @@ class Fields(ABC):
     def _names(self) -> tuple[str, ...]:
         return (self.dtype.names or ()) if self.dtype is not None else ()
 
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+    def pack(self, values: Sequence[Any], records: NDArray[np.void]) -> None:
         """Write values into the fields of records.
 
         Args:
@@ -76,7 +75,7 @@ class Fields(ABC):
         for name, column in zip(self._names(), zip(*values, strict=True), strict=True):
             records[name] = column
 
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
+    def unpack(self, records: NDArray[np.void]) -> list[Any]:
         """Read values from the fields of records.
 
         Args:
@@ -91,6 +90,8 @@ class Fields(ABC):
             columns.append(column.tolist() if column.ndim == 1 else list(column.copy()))
         return list(zip(*columns, strict=True)) if columns else [()] * len(records)
 
+
+Env = gymnasium.Env[Any, Any]  # an environment of any spaces
 
 # return value of `gymnasium.Env.step`: observation, reward, terminated, truncated, info
 Outcome = tuple[Any, Any, bool, bool, dict[str, Any]]
@@ -376,16 +377,6 @@ def check_value(codec: Codec, env: Any) -> None:
             f"{name}.get: expected a tuple with an entry for each field of dtype ({', '.join(dtype.names)}), "
             f"got {got}"
         )
-
-
-def raised_in(error: BaseException) -> str:
-    """Return the method of a user's codec in which an error was raised, such as "GridCodec.set"; else ""."""
-    found = ""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, (Codec, WrapperCodec)) and is_of_user(owner):
-            found = f"{type(owner).__name__}.{frame.f_code.co_name}"
-    return found
 
 
 # -- The layers of an environment: the wrappers, and the unwrapped environment inside them -------------------

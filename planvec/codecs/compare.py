@@ -6,7 +6,7 @@ import copy
 import hashlib
 import pickle
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -96,13 +96,7 @@ _MAX_TEXT = 200  # largest number of characters of a value in a message
 def same(a: Any, b: Any) -> bool:
     """Return whether two values are equal bit for bit, through nested dicts, sequences and arrays."""
     # NaN equals NaN.
-    return difference(a, b) is None
-
-
-def difference(a: Any, b: Any, path: str = "") -> str | None:
-    """Return where two values first differ, or None if they are the same."""
-    found = _first_difference(a, b, path)
-    return None if found is None else found.path
+    return _first_difference(a, b, "") is None
 
 
 def describe_difference(name: str, expected: Any, actual: Any) -> str | None:
@@ -111,14 +105,22 @@ def describe_difference(name: str, expected: Any, actual: Any) -> str | None:
     if found is None:
         return None
     path, x, y = found
-    if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+    if isinstance(x, (np.ndarray, np.void)) and isinstance(y, (np.ndarray, np.void)):
+        x, y = np.asarray(x), np.asarray(y)
         if (x.shape, x.dtype) != (y.shape, y.dtype):
-            return f"expected {path} of shape {x.shape} and dtype {x.dtype}, got {y.shape} and {y.dtype}"
+            types = [f"{one.dtype!s:.{_MAX_TEXT}}" for one in (x, y)]
+            return f"expected {path} of shape {x.shape} and dtype {types[0]}, got {y.shape} and {types[1]}"
+        if x.dtype.names is not None:
+            fields = (describe_difference(f"{path}[{name!r}]", x[name], y[name]) for name in x.dtype.names)
+            return next(text for text in fields if text is not None)
         index = next(i for i in np.ndindex(x.shape) if not same(x[i], y[i]))
-        place = f"[{', '.join(map(str, index))}]" if index else ""
+        path += f"[{', '.join(map(str, index))}]" if index else ""
         if x.dtype.kind in "biufc":  # without the dtype, which is the same
-            return f"expected {path}{place} {x[index]}, got {y[index]}"
-        return f"expected {path}{place} {x[index]!r}, got {y[index]!r}"
+            return f"expected {path} {x[index]}, got {y[index]}"
+        a, b = _short(x[index]), _short(y[index])
+        if a == b:  # long blocks that differ further on
+            return f"expected {path} of {x.dtype} with the same bits, got others of {y.dtype}"
+        return f"expected {path} {a}, got {b}"
     return f"expected {path} {_short(x)}, got {_short(y)}"
 
 
@@ -127,25 +129,18 @@ def _short(value: Any) -> str:
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
 
 
-class _Difference(NamedTuple):
-    """Holds the first place at which two values differ, and what they have there."""
-
-    path: str
-    a: Any
-    b: Any
-
-
-def _first_difference(a: Any, b: Any, path: str) -> _Difference | None:
+def _first_difference(a: Any, b: Any, path: str) -> tuple[str, Any, Any] | None:
+    """Return the first place at which two values differ, and what they have there."""
     if isinstance(a, dict) and isinstance(b, dict):
         if a.keys() != b.keys():
-            return _Difference(path, a, b)
+            return path, a, b
         pairs = [(f"{path}[{key!r}]", a[key], b[key]) for key in a]
     elif isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         if len(a) != len(b):
-            return _Difference(path, a, b)
+            return path, a, b
         pairs = [(f"{path}[{index}]", x, y) for index, (x, y) in enumerate(zip(a, b, strict=True))]
     else:
-        return None if _same_leaf(a, b) else _Difference(path, a, b)
+        return None if _same_leaf(a, b) else (path, a, b)
     inner_differences = (_first_difference(x, y, inner) for inner, x, y in pairs)
     return next((inner for inner in inner_differences if inner is not None), None)
 

@@ -10,10 +10,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from planvec.codecs.selection import FAMILIES, Family
+from planvec.codecs.selection import FAMILIES
 from planvec.extras import install_command
 
 _HEADER = ["family", "ids", "saved by", "exact", "bytes", "get", "set", "step, us"]
+_FAMILIES = [family for family in FAMILIES if family.ids]
 
 
 def measured() -> dict[str, Any]:
@@ -31,9 +32,10 @@ def saved_arrays(env: Any) -> tuple[str, ...]:
 
 def text_table() -> str:
     """Return the table for a terminal, which also tells what is installed."""
-    rows = [
-        [*row, _installed(family)] for row, family in zip(_rows(), filter(_has_ids, FAMILIES), strict=True)
-    ]
+    rows = []
+    for row, family in zip(_rows(), _FAMILIES, strict=True):
+        is_installed = importlib.util.find_spec(family.module) is not None
+        rows.append([*row, "yes" if is_installed else install_command(family.extra)])
     header = [*_HEADER, "installed"]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = [
@@ -62,35 +64,18 @@ def markdown_table() -> str:
 def _rows() -> list[list[str]]:
     measurements = measured()
     rows = []
-    for family in filter(_has_ids, FAMILIES):
+    for family in _FAMILIES:
         result = measurements[family.name]
-        times = (_short(result["microseconds"][name]) for name in ("get", "set", "step"))
+        numbers = [result["microseconds"][name] for name in ("get", "set", "step")]
+        exact = f"{result['num_exact']} of {result['num_checked']}; not {', '.join(result['exceptions'])}"
         rows.append(
             [
                 family.name,
                 str(result["num_ids"]),
                 result["how"],
-                "yes" if result["num_exact"] == result["num_checked"] else _exceptions(result),
+                "yes" if result["num_exact"] == result["num_checked"] else exact,
                 f"{result['bytes']:,.0f}",
-                *times,
+                *(f"{number:.1f}" if number < 10 else f"{number:,.0f}" for number in numbers),
             ]
         )
     return rows
-
-
-def _has_ids(family: Family) -> bool:
-    return bool(family.ids)
-
-
-def _short(number: float) -> str:
-    return f"{number:.1f}" if number < 10 else f"{number:,.0f}"
-
-
-def _exceptions(result: dict[str, Any]) -> str:
-    return f"{result['num_exact']} of {result['num_checked']}; not {', '.join(result['exceptions'])}"
-
-
-def _installed(family: Family) -> str:
-    if importlib.util.find_spec(family.module) is not None:
-        return "yes"
-    return install_command(family.extra)

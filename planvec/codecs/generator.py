@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
 
+GeneratorState = dict[str, Any]  # in NumPy's form
+
 # two 128-bit integers, little-endian, and the 32 bits left over from the last draw
 GENERATOR = np.dtype([("state", "V16"), ("increment", "V16"), ("spare", "<u4"), ("has_spare", "?")])
 
 
-def get_generator(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
+def get_generator(env: gymnasium.Env[Any, Any]) -> GeneratorState:
     """Return the state of `env.np_random` in NumPy's form."""
     try:
-        state: dict[str, Any] = dict(_generator_of(env).state)
+        state: GeneratorState = dict(_generator_of(env).state)
         if state["bit_generator"] == "PCG64":
             return state
     except AttributeError:  # RandomState
@@ -33,7 +35,7 @@ def get_generator(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
     )
 
 
-def set_generator(env: gymnasium.Env[Any, Any], state: dict[str, Any]) -> None:
+def set_generator(env: gymnasium.Env[Any, Any], state: GeneratorState) -> None:
     """Put `env.np_random` into a state that `get_generator` returned."""
     _generator_of(env).state = state
 
@@ -54,19 +56,19 @@ def reseed_generator(env: gymnasium.Env[Any, Any], seed: int) -> None:
     _generator_of(env).state = generator.bit_generator.state
 
 
-def generator_to_bytes(state: dict[str, Any]) -> bytes:
+def generator_to_bytes(state: GeneratorState) -> bytes:
     """Return a state that `get_generator` returned as bytes."""
     record = np.zeros(1, GENERATOR)
     pack_generators([state], record)
     return record.tobytes()
 
 
-def generator_from_bytes(data: bytes) -> dict[str, Any]:
+def generator_from_bytes(data: bytes) -> GeneratorState:
     """Return the state of which `generator_to_bytes` returned the bytes."""
     return unpack_generators(np.frombuffer(data, GENERATOR))[0]
 
 
-def pack_generators(states: Sequence[dict[str, Any]], records: NDArray[Any]) -> None:
+def pack_generators(states: Sequence[GeneratorState], records: NDArray[np.void]) -> None:
     """Write generator states into records `[B]` of dtype `GENERATOR`."""
     numbers = [state["state"] for state in states]
     for field, key in (("state", "state"), ("increment", "inc")):
@@ -76,7 +78,7 @@ def pack_generators(states: Sequence[dict[str, Any]], records: NDArray[Any]) -> 
     records["has_spare"] = [state["has_uint32"] for state in states]
 
 
-def unpack_generators(records: NDArray[Any]) -> list[dict[str, Any]]:
+def unpack_generators(records: NDArray[np.void]) -> list[GeneratorState]:
     """Read generator states from records `[B]`, in NumPy's form."""
     rows = zip(
         records["state"].tolist(),

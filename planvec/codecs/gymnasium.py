@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.envs.classic_control import (
     AcrobotEnv,
@@ -17,7 +16,7 @@ from gymnasium.envs.classic_control import (
 from gymnasium.envs.toy_text import BlackjackEnv, CliffWalkingEnv, FrozenLakeEnv, TaxiEnv
 from numpy.typing import NDArray
 
-from planvec.codecs.base import Codec
+from planvec.codecs.base import Codec, Env
 from planvec.codecs.selection import FamilyCodec, WrapperSupport
 from planvec.errors import EnvError
 
@@ -36,22 +35,22 @@ class _Physics(Codec):
     how = "named fields"
     size: int
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, env: Env) -> None:
         self.dtype = np.dtype([("physics", "<f8", self.size)])
 
-    def get(self, env: Any) -> Any:
+    def get(self, env: Any) -> object:
         return env.state
 
     def set(self, env: Any, value: Any) -> None:
         env.state = value
 
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+    def pack(self, values: Sequence[Any], records: NDArray[np.void]) -> None:
         records["physics"] = np.array(values)
 
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
+    def unpack(self, records: NDArray[np.void]) -> list[Any]:
         return list(records["physics"].copy())
 
-    def observe(self, env: Any) -> Any:
+    def observe(self, env: Any) -> object:
         return np.array(env.state, dtype=np.float32)
 
 
@@ -76,7 +75,7 @@ class CartPoleCodec(_Physics):
         env.state = value
         env.steps_beyond_terminated = None  # planvec never steps beyond the end
 
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
+    def unpack(self, records: NDArray[np.void]) -> list[Any]:
         # The equations only add, multiply and divide: Python floats give the same bits in less time.
         return list(records["physics"].tolist())
 
@@ -93,30 +92,27 @@ class PendulumCodec(_Physics):
 
     constants = ("g", "m", "l", "dt", "max_speed", "max_torque")
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, env: Env) -> None:
         self.dtype = np.dtype([("physics", "<f8", 2), ("torque", "<f4"), ("has_torque", "?")])
 
-    def get(self, env: Any) -> Any:
+    def get(self, env: Any) -> object:
         return env.state, env.last_u
 
     def set(self, env: Any, value: Any) -> None:
         env.state, env.last_u = value
 
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+    def pack(self, values: Sequence[Any], records: NDArray[np.void]) -> None:
         physics, torques = zip(*values, strict=True)
         records["physics"] = np.array(physics)
         records["torque"] = [0.0 if torque is None else torque for torque in torques]
         records["has_torque"] = [torque is not None for torque in torques]
 
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
-        physics = list(records["physics"].copy())
-        torques = [
-            torque if has else None
-            for torque, has in zip(records["torque"], records["has_torque"].tolist(), strict=True)
-        ]
-        return list(zip(physics, torques, strict=True))
+    def unpack(self, records: NDArray[np.void]) -> list[Any]:
+        columns = records["physics"].copy(), records["torque"], records["has_torque"].tolist()
+        rows = zip(*columns, strict=True)
+        return [(physics, torque if has_torque else None) for physics, torque, has_torque in rows]
 
-    def observe(self, env: Any) -> Any:
+    def observe(self, env: Any) -> object:
         return env._get_obs()
 
 
@@ -126,10 +122,10 @@ class _MixedPrecision(Codec):
     how = "named fields"
     size: int
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, env: Env) -> None:
         self.dtype = np.dtype([("physics", "<f8", self.size), ("single", "?")])
 
-    def get(self, env: Any) -> Any:
+    def get(self, env: Any) -> object:
         return env.state, env.state.dtype == np.float32
 
     def set(self, env: Any, value: Any) -> None:
@@ -144,7 +140,7 @@ class ContinuousMountainCarCodec(_MixedPrecision):
     constants = ("goal_position", "goal_velocity", "power", "max_speed")
     draws = False
 
-    def observe(self, env: Any) -> Any:
+    def observe(self, env: Any) -> object:
         return np.array(env.state, dtype=np.float32)
 
 
@@ -158,18 +154,8 @@ class AcrobotCodec(_MixedPrecision):
         super().__init__(env)
         self.draws = env.torque_noise_max > 0
 
-    def observe(self, env: Any) -> Any:
+    def observe(self, env: Any) -> object:
         return env._get_ob()
-
-
-# environment class -> codec
-CLASSIC_CONTROL_CODECS: dict[type, type[Codec]] = {
-    AcrobotEnv: AcrobotCodec,
-    CartPoleEnv: CartPoleCodec,
-    Continuous_MountainCarEnv: ContinuousMountainCarCodec,
-    MountainCarEnv: MountainCarCodec,
-    PendulumEnv: PendulumCodec,
-}
 
 
 # -- Codecs of Gymnasium's toy text: a cell or hands of cards, and the generator that steps draw from.
@@ -186,42 +172,44 @@ class GridCodec(Codec):
 
     how = "named fields"
     dtype = np.dtype([("cell", "<i8"), ("last_action", "i1")])
-    constants = ("P",)
+    constants: tuple[str, ...] = ("P",)
 
     def __init__(self, env: Any) -> None:
-        self.stochastic = _is_stochastic(env)
+        # whether any action has more than one outcome; a number is drawn in any case
+        self.stochastic = any(
+            sum(probability > 0 for probability, *_ in outcomes) > 1
+            for actions in env.P.values()
+            for outcomes in actions.values()
+        )
 
-    def get(self, env: Any) -> Any:
+    def get(self, env: Any) -> object:
         return env.s, _NONE if env.lastaction is None else env.lastaction
 
     def set(self, env: Any, value: Any) -> None:
         env.s, last_action = value
         env.lastaction = None if last_action == _NONE else last_action
 
-    def observe(self, env: Any) -> Any:
+    def observe(self, env: Any) -> object:
         return int(env.s)
 
 
-class TaxiCodec(Codec):
+class TaxiCodec(GridCodec):
     """Saves the encoded cell, passenger and destination, and whether the passenger may still change it."""
 
-    how = "named fields"
     constants = ("P", "fickle_passenger", "fickle_probability")
     dtype = np.dtype([("cell", "<i8"), ("fickle", "?"), ("last_action", "i1"), ("orientation", "i1")])
 
     def __init__(self, env: Any) -> None:
-        self.stochastic = _is_stochastic(env) or env.fickle_passenger
+        super().__init__(env)
+        self.stochastic = self.stochastic or env.fickle_passenger
 
-    def get(self, env: Any) -> Any:
+    def get(self, env: Any) -> object:
         last_action = _NONE if env.lastaction is None else env.lastaction
         return env.s, env.fickle_step, last_action, env.taxi_orientation
 
     def set(self, env: Any, value: Any) -> None:
         env.s, env.fickle_step, last_action, env.taxi_orientation = value
         env.lastaction = None if last_action == _NONE else last_action
-
-    def observe(self, env: Any) -> Any:
-        return int(env.s)
 
 
 class BlackjackCodec(Codec):
@@ -240,7 +228,7 @@ class BlackjackCodec(Codec):
         ]
     )
 
-    def get(self, env: Any) -> Any:
+    def get(self, env: Any) -> object:
         most = max(len(env.player), len(env.dealer))
         if most > _MAX_CARDS:
             raise EnvError(
@@ -259,31 +247,22 @@ class BlackjackCodec(Codec):
         env.player = [int(card) for card in player if card]
         env.dealer = [int(card) for card in dealer if card]
 
-    def observe(self, env: Any) -> Any:
+    def observe(self, env: Any) -> object:
         return env._get_obs()
 
 
-def _is_stochastic(env: Any) -> bool:
-    """Return whether any action has more than one outcome. A number is drawn in any case."""
-    return any(
-        sum(probability > 0 for probability, *_ in outcomes) > 1
-        for actions in env.P.values()
-        for outcomes in actions.values()
-    )
-
-
 # environment class -> codec
-TOY_TEXT_CODECS: dict[type, type[Codec]] = {
+_CODECS: dict[type, type[Codec]] = {
+    AcrobotEnv: AcrobotCodec,
+    CartPoleEnv: CartPoleCodec,
+    Continuous_MountainCarEnv: ContinuousMountainCarCodec,
+    MountainCarEnv: MountainCarCodec,
+    PendulumEnv: PendulumCodec,
     BlackjackEnv: BlackjackCodec,
     CliffWalkingEnv: GridCodec,
     FrozenLakeEnv: GridCodec,
     TaxiEnv: TaxiCodec,
 }
-
-
-__all__ = ["codec_for_env"]
-
-_CODECS: dict[type, type[Codec]] = {**CLASSIC_CONTROL_CODECS, **TOY_TEXT_CODECS}
 
 
 def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:

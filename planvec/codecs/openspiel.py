@@ -104,17 +104,17 @@ class GameCodec(Codec):
                 state.apply_action(action)
         env.state = state
 
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+    def pack(self, values: Sequence[Any], records: NDArray[np.void]) -> None:
         part = np.ascontiguousarray(records)
         self._bytes_of(part)[:] = np.frombuffer(b"".join(values), np.uint8).reshape(-1, self._size)
         if part is not records:
             records[:] = part
 
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
+    def unpack(self, records: NDArray[np.void]) -> list[Any]:
         data, size = self._bytes_of(np.ascontiguousarray(records)).tobytes(), self._size
         return [data[first : first + size] for first in range(0, len(data), size)]
 
-    def _bytes_of(self, records: NDArray[Any]) -> NDArray[np.uint8]:
+    def _bytes_of(self, records: NDArray[np.void]) -> NDArray[np.uint8]:
         """Return the bytes of the fields of contiguous records, `[B, size]`, a view."""
         fields: NDArray[np.uint8] = np.ndarray(
             (len(records), self._size), np.uint8, records, 0, (records.strides[0], 1)

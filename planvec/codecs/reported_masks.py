@@ -20,14 +20,16 @@ class ReportedMask:
 
     def __init__(self, space: Space[Any]) -> None:
         self._space = space
-        self._size = int(mask_sizes(space).sum())
+        sizes = mask_sizes(space)
+        self._size, self._starts = int(sizes.sum()), np.cumsum(sizes) - sizes
         self.dtype: np.dtype[Any] | None = np.dtype([(ACTION_MASK_FIELD, "?", self._size)])
         self._value = b"\1" * self._size
 
     def note(self, observation: Any, info: Mapping[str, Any], has_ended: bool) -> None:
         """Remember the mask that a reset or a step has reported. Without one, all actions are legal."""
         mask = mask_of_info(self._space, info, observation)
-        if mask is not None and not has_ended and not _allows_an_action(self._space, mask):
+        # Each number of an action has a legal value, unless the episode has ended.
+        if mask is not None and not has_ended and not np.logical_or.reduceat(mask, self._starts).all():
             raise EnvError(
                 f"info[{ACTION_MASK_FIELD!r}]: expected a 1 for each legal action, and at least one where "
                 "the episode goes on, got zeros; report ones (0 and -inf, to add to logits, are no mask), or "
@@ -58,11 +60,11 @@ class ReportedMask:
         """Return the mask, `[M]`."""
         return np.frombuffer(self._value, np.bool_)
 
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+    def pack(self, values: Sequence[Any], records: NDArray[np.void]) -> None:
         """Write the bytes of masks `[B]` into the field of records."""
         records[ACTION_MASK_FIELD] = np.frombuffer(b"".join(values), np.bool_).reshape(-1, self._size)
 
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
+    def unpack(self, records: NDArray[np.void]) -> list[Any]:
         """Read the bytes of masks `[B]` from the field of records."""
         return [mask.tobytes() for mask in records[ACTION_MASK_FIELD]]
 
@@ -127,13 +129,6 @@ def mask_of_field(codec: Codec, env: Any) -> Callable[[], NDArray[Any]] | None:
         codec.pack([codec.get(env.unwrapped)], record)
         masks = action_masks(env.action_space, record)
         assert masks is not None
-        mask: NDArray[Any] = masks[0]
-        return mask
+        return np.asarray(masks[0])
 
     return current
-
-
-def _allows_an_action(space: Space[Any], mask: NDArray[np.bool_]) -> bool:
-    """Return whether each number of an action has a legal value."""
-    sizes = mask_sizes(space)
-    return bool(np.logical_or.reduceat(mask, np.cumsum(sizes) - sizes).all())

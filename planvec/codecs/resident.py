@@ -20,11 +20,10 @@ from planvec.codecs.base import Outcome, layers_of, wrappers_of
 from planvec.codecs.budget import Budget
 from planvec.codecs.generator import get_generator, set_generator
 from planvec.codecs.generic.shared import outside_object
-from planvec.codecs.registry import codec_for
 from planvec.codecs.reported_masks import LegalActions
 from planvec.codecs.selection import CodecChoice, select, wrapper_layers
 from planvec.codecs.stack import LayerCodecs, StackCodec
-from planvec.codecs.verify import OUTCOME, Comparison
+from planvec.codecs.verify import Comparison, codec_for
 from planvec.errors import PlanvecError, UnsupportedEnvError
 
 _MIN_STEPS, _MAX_STEPS, _MAX_SECONDS = 24, 256, 0.3
@@ -247,9 +246,7 @@ def _verify(env: gymnasium.Env[Any, Any], resident: ResidentCodec) -> None:
         resident.restore(point.state)
         repeated = walk[point.next_step : point.next_step + _NUM_REPEATED]
         for number, (action, expected) in enumerate(repeated, 1):
-            outcome = _advance(env, resident, action)
-            for name, first, second in zip(OUTCOME, expected, outcome, strict=True):
-                comparison.check(name, number, first, second)
+            comparison.check_outcome(number, expected, _advance(env, resident, action))
 
 
 def _advance(env: gymnasium.Env[Any, Any], resident: ResidentCodec, action: Any) -> Outcome:

@@ -39,7 +39,16 @@ class RetroCodec(GraphCodec, Codec):
         vars(env).setdefault("_np_random", None)
         self.graph = ObjectGraph([Attributes(env, layer_name(env), _LEFT_OUT)], layers_by_name(env), env)
         env.reset(seed=0)
-        self._size, self._written = len(env.em.get_state()), _written_size(env.em)
+        # The emulator writes a part of its state and leaves the other bytes as they were. The memory for the
+        # state is allocated anew by every call. It is the memory that was just freed, if that had the same
+        # size. So the bytes that still hold a pattern are not written.
+        self._size = size = len(env.em.get_state())
+        is_written = np.zeros(size, bool)
+        for pattern in (0xAA, 0x55):
+            freed = bytes([pattern]) * size
+            del freed
+            is_written |= np.frombuffer(env.em.get_state(), np.uint8) != pattern
+        self._written = int(np.flatnonzero(is_written)[-1]) + 1
         self._first = self._read(env)
         self._memory = Differences(self._first)
         self._picture = _picture(env).copy()
@@ -78,19 +87,6 @@ class RetroCodec(GraphCodec, Codec):
     def digests(self, saved: Any) -> dict[str, bytes]:
         """Return a digest of each attribute, and the memory of the emulator."""
         return {**self.graph.digests(), "the memory of the emulator": self._read(saved)}
-
-
-def _written_size(emulator: Any) -> int:
-    """Return how many bytes of its state an emulator writes; it leaves the others as they were."""
-    # The memory for the state is allocated anew by every call. It is the memory that was just freed, if that
-    # had the same size. So the bytes that still hold a pattern are not written.
-    size = len(emulator.get_state())
-    is_written = np.zeros(size, bool)
-    for pattern in (0xAA, 0x55):
-        freed = bytes([pattern]) * size
-        del freed
-        is_written |= np.frombuffer(emulator.get_state(), np.uint8) != pattern
-    return int(np.flatnonzero(is_written)[-1]) + 1
 
 
 def _picture(env: Any) -> Any:

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import gymnasium
 
-from planvec.codecs.base import CodecMaker, WrapperCodecMaker, wrappers_of
+from planvec.codecs.base import CodecMaker, Env, WrapperCodecMaker, wrappers_of
 from planvec.codecs.generic.attributes import ADVICE
 from planvec.codecs.generic.copied import Copied, CopiedCodec, Named
-from planvec.codecs.wrappers import built_in_codec, check_supported
+from planvec.codecs.wrappers import built_in_codec
 
 # -- The families of environments that planvec knows: one entry for each, in one table.
 #
@@ -69,6 +69,7 @@ class FamilyCodec(NamedTuple):
     # makers of codecs that are tried in turn, if the verification shows that the states of the codec before
     # are not exact
     alternatives: tuple[CodecMaker, ...] = ()
+    advice: str = ""  # how to fix a codec that fails the verification, for its error; `select` fills it in
 
 
 class FamilyModule(Protocol):
@@ -98,10 +99,6 @@ def load_family(family: Family) -> FamilyModule | None:
     return cast(FamilyModule, importlib.import_module(family.codec_module)) if family.codec_module else None
 
 
-_MUJOCO = (
-    *("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum"),
-    *("InvertedPendulum", "Pusher", "Reacher", "Swimmer", "Walker2d"),
-)
 # the families, in the order of the reports
 FAMILIES = (
     Family(
@@ -128,7 +125,10 @@ FAMILIES = (
         module="mujoco",
         extra="mujoco",
         env_package="gymnasium.envs.mujoco",
-        ids=tuple(f"{name}-v5" for name in _MUJOCO),
+        ids=(
+            *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5", "Pusher-v5"),
+            *("InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Reacher-v5", "Swimmer-v5", "Walker2d-v5"),
+        ),
         codec_module="planvec.codecs.mujoco",
         simulator="mujoco",
     ),
@@ -288,17 +288,7 @@ class Layer(NamedTuple):
     is_built_in: bool  # whether planvec ships the codec
 
 
-class Selection(NamedTuple):
-    """Holds the decision how the unwrapped environment is saved."""
-
-    make: CodecMaker | None  # makes the codec; None replays the actions
-    is_verified: bool  # whether the codec needs no verification
-    advice: str  # how to fix a codec that fails the verification, for its error
-    # makers to try in turn, if the codec before fails the verification
-    alternatives: tuple[CodecMaker, ...] = ()
-
-
-def wrapper_layers(env: gymnasium.Env[Any, Any]) -> list[Layer]:
+def wrapper_layers(env: Env) -> list[Layer]:
     """Return the wrappers of an environment with their codecs, innermost first."""
     registered, layers = registered_codecs().wrappers, []
     for wrapper in wrappers_of(env):
@@ -306,55 +296,40 @@ def wrapper_layers(env: gymnasium.Env[Any, Any]) -> list[Layer]:
         if wrapper_class in registered:
             layers.append(Layer(wrapper, registered[wrapper_class], is_built_in=False))
         else:
-            check_supported(wrapper)
             make = built_in_codec(wrapper_class)
             layers.append(Layer(wrapper, make, is_built_in=make is not None))
     return layers
 
 
-def select(base: Any, codec: CodecChoice, layers: Sequence[Layer]) -> Selection:
+def select(base: Any, codec: CodecChoice, layers: Sequence[Layer]) -> FamilyCodec:
     """Decide how the unwrapped environment is saved."""
+    if codec == "replay":
+        return FamilyCodec(None, False, advice=_REPLAY_ADVICE)
+    support = (
+        WrapperSupport.BUILT_IN if all(layer.is_built_in for layer in layers) else WrapperSupport.REGISTERED
+    )
+    if any(layer.make is None for layer in layers):
+        support = WrapperSupport.MISSING
+    given = registered_codecs().envs.get(type(base)) if codec is None else codec
+    if isinstance(given, Named):
+        if support is not WrapperSupport.MISSING:
+            return FamilyCodec(given, False, advice=given.advice)
+        given = None  # an unknown wrapper is copied, together with the environment, which it may change
     own_makers: list[Callable[[Any], Any]] = [
         layer.make for layer in layers if layer.make is not None and not layer.is_built_in
     ]
-    if codec == "replay":
-        return Selection(None, False, _REPLAY_ADVICE)
-    given = registered_codecs().envs.get(type(base)) if codec is None else codec
-    if isinstance(given, Named):
-        if _wrapper_support(layers) is not WrapperSupport.MISSING:
-            return Selection(given, False, given.advice)
-        given = None  # an unknown wrapper is copied, together with the environment, which it may change
     if given is None:
-        family_codec = _family_codec(base, _wrapper_support(layers))
-        make, is_verified, alternatives = family_codec or FamilyCodec(CopiedCodec, is_verified=False)
-        if make is None:
-            return Selection(None, is_verified, _REPLAY_ADVICE)
-        advice = _advice_on(own_makers, is_copied=not is_verified)
-        return Selection(make, is_verified, advice, alternatives)
+        modules = (load_family(family) for family in families_of(base))
+        known = (None if module is None else module.codec_for_env(base, support) for module in modules)
+        chosen = next((one for one in known if one is not None), FamilyCodec(CopiedCodec, is_verified=False))
+        advice = _advice_on(own_makers, is_copied=not chosen.is_verified)
+        return chosen._replace(advice=_REPLAY_ADVICE if chosen.make is None else advice)
     if given == "copied" or given is Copied:  # type: ignore[comparison-overlap]
-        return Selection(CopiedCodec, False, _advice_on(own_makers, is_copied=True))
+        return FamilyCodec(CopiedCodec, False, advice=_advice_on(own_makers, is_copied=True))
     assert callable(given)
-    if isinstance(given, Copied):
-        return Selection(given, False, _advice_on(own_makers, is_copied=True))
-    return Selection(given, False, _advice_on([given, *own_makers], is_copied=False))
-
-
-def _wrapper_support(layers: Sequence[Layer]) -> WrapperSupport:
-    if any(layer.make is None for layer in layers):
-        return WrapperSupport.MISSING
-    if any(not layer.is_built_in for layer in layers):
-        return WrapperSupport.REGISTERED
-    return WrapperSupport.BUILT_IN
-
-
-def _family_codec(base: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
-    """Return the codec of the first family that has one for an environment."""
-    for family in families_of(base):
-        module = load_family(family)
-        family_codec = None if module is None else module.codec_for_env(base, wrappers)
-        if family_codec is not None:
-            return family_codec
-    return None
+    is_copied = isinstance(given, Copied)
+    makers = own_makers if is_copied else [given, *own_makers]
+    return FamilyCodec(given, False, advice=_advice_on(makers, is_copied))
 
 
 def _advice_on(makers: Sequence[Callable[[Any], Any]], is_copied: bool) -> str:

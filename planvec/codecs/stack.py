@@ -26,19 +26,18 @@ from numpy.typing import NDArray
 from planvec.codecs import generator
 from planvec.codecs.base import (
     Codec,
-    CodecMaker,
+    Env,
     Rows,
     StateCodec,
     WrapperCodec,
     check_value,
     is_of_user,
     with_own_action,
-    wrappers_of,
 )
 from planvec.codecs.compare import digest, origin_of, same
 from planvec.codecs.generic.copied import CopiedWrapperCodec, GraphCodec, ObjectGraph
 from planvec.codecs.reported_masks import ReportedMask, mask_of_field
-from planvec.codecs.selection import CodecChoice, Layer, Selection
+from planvec.codecs.selection import CodecChoice, FamilyCodec, Layer
 from planvec.codecs.unpickling import packages_of, unpickle
 from planvec.codecs.wrappers import TimeLimitCodec, TransparentCodec, applies_function
 from planvec.errors import UnsupportedEnvError
@@ -54,21 +53,28 @@ class LayerCodecs:
 
     def __init__(
         self,
-        env: gymnasium.Env[Any, Any],
+        env: Env,
         layers: Sequence[Layer],
-        selection: Selection,
+        selection: FamilyCodec,
         choice: CodecChoice,
     ) -> None:
         assert selection.make is not None
         self.selection = selection  # how the unwrapped environment is saved
         self._env = env
-        self._layers = layers
-        # the codec of the unwrapped environment
-        self.base_codec = _make_base_codec(selection.make, env.unwrapped, choice)
-        # one codec per wrapper, innermost first
-        self.wrapper_codecs = [make_wrapper_codec(layer) for layer in layers]
-        # saves the layers that are copied; None if none is
-        self.graph = _join_graphs([self.base_codec, *self.wrapper_codecs])
+        self.base_codec = selection.make(env.unwrapped)  # the codec of the unwrapped environment
+        if not isinstance(self.base_codec, Codec):
+            raise UnsupportedEnvError(
+                "codec: expected a maker of a planvec.Codec, got one of a "
+                f"{type(self.base_codec).__name__}: {choice!r}. Pass a planvec.Codec subclass, or a function "
+                "that returns a planvec.Codec"
+            )
+        # the wrappers and their codecs, innermost first
+        self.wrappers = [(layer.wrapper, make_wrapper_codec(layer)) for layer in layers]
+        # One graph saves all layers that are copied, so that objects that layers share stay shared.
+        graphs: list[ObjectGraph] = [codec.graph for codec in self.codecs if isinstance(codec, GraphCodec)]
+        for graph in graphs[1:]:
+            graphs[0].absorb(graph)
+        self.graph = graphs[0] if graphs else None  # saves the layers that are copied; None if none is
         # whether planvec ships all codecs for exactly these classes
         self.is_verified = selection.is_verified and not any(
             not layer.is_built_in or applies_function(layer.wrapper) for layer in layers
@@ -78,6 +84,11 @@ class LayerCodecs:
         self.drawn_spaces: Sequence[str] = ()
 
     @property
+    def codecs(self) -> Sequence[Codec | WrapperCodec]:
+        """The codecs of the unwrapped environment and of the wrappers, innermost first."""
+        return [self.base_codec, *(codec for _, codec in self.wrappers)]
+
+    @property
     def caches(self) -> Sequence[str]:
         """Variables beside the environment that may change; see `Copied`."""
         return self.base_codec.caches if isinstance(self.base_codec, GraphCodec) else ()
@@ -85,19 +96,28 @@ class LayerCodecs:
     @property
     def constants(self) -> bytes:
         """A digest of what never changes, and may differ between environments."""
-        return _digest_of_constants(self.base_codec, self._env.unwrapped)
+        # vars(base) would be shorter, but once the `__dict__` of an object was requested, CPython reads its
+        # attributes more slowly, which made CartPole's steps 15 % slower.
+        codec, base = self.base_codec, self._env.unwrapped
+        missing = [name for name in codec.constants if not hasattr(base, name)]
+        if missing:
+            raise UnsupportedEnvError(
+                f"{type(codec).__name__}.constants: expected names of attributes, got {missing}, which "
+                f"{type(base).__name__} does not have"
+            )
+        return digest(codec.identity(base))
 
     @property
     def packages(self) -> set[str]:
         """The packages that define the environment. See `unpickling.from_file`."""
-        layers = [self._env.unwrapped, *(layer.wrapper for layer in self._layers)]
+        layers = [self._env.unwrapped, *(wrapper for wrapper, _ in self.wrappers)]
         return packages_of([*map(type, layers), *(() if self.graph is None else self.graph.classes)])
 
     def before_reset(self) -> None:
         """Clear what the layers keep from one episode to the next."""
         self.base_codec.before_reset(self._env.unwrapped)
-        for layer, wrapper_codec in zip(self._layers, self.wrapper_codecs, strict=True):
-            wrapper_codec.before_reset(layer.wrapper)
+        for wrapper, codec in self.wrappers:
+            codec.before_reset(wrapper)
 
     @property
     def watches_own_resets(self) -> bool:
@@ -106,32 +126,14 @@ class LayerCodecs:
 
     def after_reset(self) -> None:
         """Replace what does not follow from the seed."""
-        for layer, wrapper_codec in zip(self._layers, self.wrapper_codecs, strict=True):
-            wrapper_codec.after_reset(layer.wrapper)
+        for wrapper, codec in self.wrappers:
+            codec.after_reset(wrapper)
 
     def save_generators_of(self, spaces: Sequence[str]) -> None:
         """Save the generators of spaces from which the environment draws. See `ObjectGraph`."""
         assert self.graph is not None
         self.drawn_spaces = spaces
         self.graph.save_generators_of(spaces)
-
-
-def _make_base_codec(make: CodecMaker, base: Any, choice: CodecChoice) -> Codec:
-    codec = make(base)
-    if not isinstance(codec, Codec):
-        raise UnsupportedEnvError(
-            f"codec: expected a maker of a planvec.Codec, got one of a {type(codec).__name__}: {choice!r}. "
-            "Pass a planvec.Codec subclass, or a function that returns a planvec.Codec"
-        )
-    return codec
-
-
-def _join_graphs(codecs: Sequence[Codec | WrapperCodec]) -> ObjectGraph | None:
-    """Let one graph save all layers that are copied, so that objects that layers share stay shared."""
-    graphs = [codec.graph for codec in codecs if isinstance(codec, GraphCodec)]
-    for graph in graphs[1:]:
-        graphs[0].absorb(graph)
-    return graphs[0] if graphs else None
 
 
 def make_wrapper_codec(layer: Layer) -> WrapperCodec:
@@ -145,89 +147,28 @@ def make_wrapper_codec(layer: Layer) -> WrapperCodec:
     return codec
 
 
-def _digest_of_constants(codec: Codec, base: Any) -> bytes:
-    # vars(base) would be shorter, but once the `__dict__` of an object was requested, CPython reads its
-    # attributes more slowly, which made CartPole's steps 15 % slower.
-    missing = [name for name in codec.constants if not hasattr(base, name)]
-    if missing:
-        raise UnsupportedEnvError(
-            f"{type(codec).__name__}.constants: expected names of attributes, got {missing}, which "
-            f"{type(base).__name__} does not have"
-        )
-    return digest(codec.identity(base))
-
-
-# -- The parts of a state. Letters: B rows -------------------------------------------------------------------
+# -- The codec of a whole environment ------------------------------------------------------------------------
 
 
 class _Part(NamedTuple):
     """Saves one part of a state: the environment, its generator, a wrapper, the mask, the observation."""
 
     dtype: np.dtype[Any] | None  # a structured dtype with the fields of the part; None if its size varies
-    pack: Callable[
-        [Sequence[Any], NDArray[Any]], None
-    ]  # writes values `[B]` into the fields of records `[B]`
-    unpack: Callable[[NDArray[Any]], list[Any]]  # reads values `[B]` from the fields of records `[B]`
+    # writes values `[B]` into the fields of records `[B]`
+    pack: Callable[[Sequence[Any], NDArray[np.void]], None]
+    unpack: Callable[[NDArray[np.void]], list[Any]]  # reads values `[B]` from the fields of records `[B]`
     set: Callable[[Any], None]  # puts the part into the state of a value
     get: Callable[[], Any]  # returns the value of the present state
 
 
-def _generator_part(base: Any) -> _Part:
-    """Return the part that holds the state of `env.np_random`."""
-    return _Part(
-        np.dtype([(GENERATOR_FIELD, generator.GENERATOR)]),
-        lambda values, records: generator.pack_generators(values, records[GENERATOR_FIELD]),
-        lambda records: generator.unpack_generators(records[GENERATOR_FIELD]),
-        partial(generator.set_generator, base),
-        partial(generator.get_generator, base),
+def _nested(name: str, part: _Part) -> _Part:
+    """Return a part with all its fields under one name."""
+    dtype, pack, unpack = part[:3]
+    return part._replace(
+        dtype=None if dtype is None else np.dtype([(name, dtype)]),
+        pack=lambda values, records: pack(values, records[name]),
+        unpack=lambda records: unpack(records[name]),
     )
-
-
-def _wrapper_part(name: str, wrapper: Any, codec: WrapperCodec) -> _Part:
-    """Return the part of a wrapper, nested under one field name."""
-    return _Part(
-        None if codec.dtype is None else np.dtype([(name, codec.dtype)]),
-        lambda values, records: codec.pack(values, records[name]),
-        lambda records: codec.unpack(records[name]),
-        partial(codec.set, wrapper),
-        partial(codec.get, wrapper),
-    )
-
-
-# -- The wrappers of an environment: those that need not be stepped, and the fields of the others ------------
-
-Env = gymnasium.Env[Any, Any]
-
-
-def leave_out_outer_wrappers(
-    pairs: list[tuple[Any, WrapperCodec]],
-) -> tuple[Any, list[tuple[Any, WrapperCodec]]]:
-    """Leave out the outer wrappers that only check or count."""
-    # Returns the one `TimeLimit` that was left out, or None; and the remaining pairs.
-    limit, num_kept = None, len(pairs)
-    for wrapper, codec in reversed(pairs):
-        if isinstance(codec, TimeLimitCodec) and limit is None:
-            limit = wrapper
-        elif not isinstance(codec, TransparentCodec):
-            break
-        num_kept -= 1
-    return limit, pairs[:num_kept]
-
-
-def named_wrappers(
-    pairs: list[tuple[Any, WrapperCodec]],
-) -> list[tuple[str, Any, WrapperCodec]]:
-    """Add a field name like `frame_stack_observation` to each wrapper, numbered if a class occurs again."""
-    named, counts = [], dict[str, int]()
-    for wrapper, codec in pairs:
-        class_name = type(wrapper).__name__
-        name = "".join(f"_{c.lower()}" if c.isupper() else c for c in class_name).lstrip("_")
-        counts[name] = counts.get(name, 0) + 1
-        named.append((name if counts[name] == 1 else f"{name}_{counts[name]}", wrapper, codec))
-    return named
-
-
-# -- The codec of a whole environment ------------------------------------------------------------------------
 
 
 class StackCodec(StateCodec):
@@ -237,16 +178,32 @@ class StackCodec(StateCodec):
     # kind, whose states have the same form.
 
     def __init__(
-        self, env: Env, layers: LayerCodecs, observation: Any, like: StackCodec | None = None
+        self,
+        env: Env,
+        layers: LayerCodecs,
+        observation: Any,
+        like: StackCodec | None = None,
     ) -> None:
         self.layers = layers
-        codec, wrapper_codecs = layers.base_codec, layers.wrapper_codecs
+        codec = layers.base_codec
         self._env, self._base, self._codec = env, env.unwrapped, codec
         codec.after_first_reset(self._base)
         check_value(codec, self._base)
         self.how, self.note = codec.how or type(codec).__name__, codec.note
-        pairs = list(zip(wrappers_of(env), wrapper_codecs, strict=True))
-        self._outer_limit, self._wrappers = leave_out_outer_wrappers(pairs)
+        # The outer wrappers that only check or count are left out, and with them one `TimeLimit`.
+        self._outer_limit: Any = None
+        self._wrappers = [*layers.wrappers]
+        while self._wrappers:
+            wrapper, outermost = self._wrappers[-1]
+            if isinstance(outermost, TimeLimitCodec) and self._outer_limit is None:
+                self._outer_limit = wrapper
+            elif not isinstance(outermost, TransparentCodec):
+                break
+            self._wrappers.pop()
+        # index of the wrapper whose observation follows from its own memory; -1: all start from the base's
+        self._first_observed = max(
+            (i for i, (_, one) in enumerate(self._wrappers) if not one.needs_inner_observation), default=-1
+        )
         self.time_limit = None if self._outer_limit is None else self._outer_limit._max_episode_steps
         stepped = self._wrappers[-1][0] if self._wrappers else self._base
         step = stepped.step if layers.is_verified else with_own_action(stepped.step, env.action_space)
@@ -257,31 +214,24 @@ class StackCodec(StateCodec):
             self.current_mask, step = self._mask.current, self._mask.noted(step)
         self.steps_base = stepped is self._base and self._mask is None
         super().__init__(step, codec.step_without_info if self.steps_base else None)
-        all_codecs = (codec, *wrapper_codecs)
-        self._draws = any(one.draws for one in all_codecs)
-        self.stochastic = any(one.draws if one.stochastic is None else one.stochastic for one in all_codecs)
+        self._draws = any(one.draws for one in layers.codecs)
+        stochastic = [one.draws if one.stochastic is None else one.stochastic for one in layers.codecs]
+        self.stochastic = any(stochastic)
         self._saved_observation: Any = None
-        base = self._base
-        self._parts = [
-            _Part(codec.dtype, codec.pack, codec.unpack, partial(codec.set, base), partial(codec.get, base))
-        ]
-        if self._draws:
-            self._parts.append(_generator_part(base))
-        for name, wrapper, one in named_wrappers(self._wrappers):
-            if one.dtype is None or one.dtype.names:
-                self._parts.append(_wrapper_part(name, wrapper, one))
-        if self._mask is not None:
-            mask = self._mask
-            self._parts.append(_Part(mask.dtype, mask.pack, mask.unpack, mask.set, mask.get))
-        # whether states contain the observation
-        self.saves_observation: bool = (
-            self._must_save(observation) if like is None else like.saves_observation
-        )
-        if self.saves_observation:
-            self._parts.append(self._observation_part(env.observation_space))
+        if like is not None:
+            self.saves_observation: bool = like.saves_observation  # whether states contain the observation
+        else:
+            computed = self._compute_observation()  # None: it cannot be computed from the rest
+            self.saves_observation = not same(computed, observation)
+            is_own = is_of_user(codec) and not self._wrappers
+            if self.saves_observation and computed is not None and is_own:
+                self.warning = (
+                    f"{env}: the observation that {type(codec).__name__}.observe computes is not that of the "
+                    "environment. States hold the observation, too; leave observe out, or mend it"
+                )
+        self._parts = self._make_parts(env.observation_space)
         if self.steps_base and not self.saves_observation:
             self.roll_out = codec.roll_out
-        self._generator_index = 1 if self._draws else None
         self._bind()
         self.format = StateFormat(self._dtype(), origin_of(env))
         self._is_fixed = not self.format.dtype.hasobject
@@ -293,19 +243,42 @@ class StackCodec(StateCodec):
         """The packages that define the environment."""
         return self.layers.packages
 
-    def _observation_part(self, space: gymnasium.Space[Any]) -> _Part:
-        """Return the part that holds the observation that a state was reached with."""
-        fixed = is_fixed(space) and not isinstance(space, (spaces.Dict, spaces.Tuple))
+    def _make_parts(self, space: gymnasium.Space[Any]) -> list[_Part | ReportedMask]:
+        """Return the parts: the environment, its generator, wrappers that remember, mask, observation."""
+        codec, base = self._codec, self._base
+        parts: list[_Part | ReportedMask] = [
+            _Part(codec.dtype, codec.pack, codec.unpack, partial(codec.set, base), partial(codec.get, base))
+        ]
+        if self._draws:
+            pack, unpack = generator.pack_generators, generator.unpack_generators
+            setter, getter = partial(generator.set_generator, base), partial(generator.get_generator, base)
+            parts.append(_nested(GENERATOR_FIELD, _Part(generator.GENERATOR, pack, unpack, setter, getter)))
+        counts: dict[str, int] = {}
+        for wrapper, one in self._wrappers:
+            # a name like `frame_stack_observation`, numbered if a class occurs again
+            class_name = type(wrapper).__name__
+            name = "".join(f"_{c.lower()}" if c.isupper() else c for c in class_name).lstrip("_")
+            counts[name] = counts.get(name, 0) + 1
+            name = name if counts[name] == 1 else f"{name}_{counts[name]}"
+            if one.dtype is None or one.dtype.names:
+                setter, getter = partial(one.set, wrapper), partial(one.get, wrapper)
+                parts.append(_nested(name, _Part(one.dtype, one.pack, one.unpack, setter, getter)))
+        if self._mask is not None:
+            parts.append(self._mask)
+        if self.saves_observation:
+            is_leaf = is_fixed(space) and not isinstance(space, (spaces.Dict, spaces.Tuple))
+            dtype = np.dtype([("observation", space.dtype, space.shape)]) if is_leaf else None
 
-        def pack(values: Sequence[Any], records: NDArray[Any]) -> None:
-            records["observation"] = np.array(values)
+            def pack_observations(values: Sequence[Any], records: NDArray[np.void]) -> None:
+                records["observation"] = np.array(values)
 
-        def unpack(records: NDArray[Any]) -> list[Any]:
-            column = records["observation"]  # views of it: callers copy what they keep
-            return list(column.tolist() if isinstance(space, spaces.Discrete) else column)
+            def unpack_observations(records: NDArray[np.void]) -> list[Any]:
+                column = records["observation"]  # views of it: callers copy what they keep
+                return list(column.tolist() if isinstance(space, spaces.Discrete) else column)
 
-        dtype = np.dtype([("observation", space.dtype, space.shape)]) if fixed else None
-        return _Part(dtype, pack, unpack, self._set_observation, lambda: self._saved_observation)
+            functions = partial(setattr, self, "_saved_observation"), lambda: self._saved_observation
+            parts.append(_Part(dtype, pack_observations, unpack_observations, *functions))
+        return parts
 
     def _bind(self) -> None:
         """Define `set` and `get`. A value with a single part is not wrapped in a tuple."""
@@ -361,29 +334,11 @@ class StackCodec(StateCodec):
             )
         return np.dtype(fields)
 
-    def _must_save(self, observation: Any) -> bool:
-        """Return whether states have to hold observations, since they cannot be computed from the rest."""
-        computed = self._compute_observation()
-        is_same = same(computed, observation)  # None: it cannot be computed
-        if not is_same and computed is not None and is_of_user(self._codec) and not self._wrappers:
-            self.warning = (
-                f"{self._env}: the observation that {type(self._codec).__name__}.observe computes is not "
-                "that of the environment. States hold the observation, too; leave observe out, or mend it"
-            )
-        return not is_same
-
-    def _set_observation(self, observation: Any) -> None:
-        self._saved_observation = observation
-
     def _compute_observation(self) -> Any:
         """Compute the observation of the current state from the layers; None if that is impossible."""
-        layers = self._wrappers
-        independent = [
-            number for number, (_, codec) in enumerate(layers) if not codec.needs_inner_observation
-        ]
-        first = independent[-1] if independent else 0
-        observation = () if independent else self._codec.observe(self._base)
-        for wrapper, wrapper_codec in layers[first:]:
+        first = self._first_observed
+        observation = self._codec.observe(self._base) if first < 0 else ()
+        for wrapper, wrapper_codec in self._wrappers[max(first, 0) :]:
             if observation is None:
                 return None
             observation = wrapper_codec.observe(wrapper, observation)
@@ -408,12 +363,9 @@ class StackCodec(StateCodec):
         return 0 if self._outer_limit is None else self._outer_limit._elapsed_steps or 0
 
     def reset(self, seed: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
-        self._codec.before_reset(self._base)
-        for wrapper, wrapper_codec in self._wrappers:
-            wrapper_codec.before_reset(wrapper)
+        self.layers.before_reset()
         result = self._env.reset(seed=seed, options=options)
-        for wrapper, wrapper_codec in self._wrappers:
-            wrapper_codec.after_reset(wrapper)
+        self.layers.after_reset()
         if self._mask is not None:
             self._mask.note(*result, has_ended=False)
         return result
@@ -425,63 +377,54 @@ class StackCodec(StateCodec):
         for number, (wrapper, wrapper_codec) in enumerate(self._wrappers):
             wrapper_codec.reseed(wrapper, seed ^ (number + 1) << 40)
 
+    # A state of variable size is a pickle, followed by the state of the generator if there is one. A search
+    # that samples chance compares the states without that end.
+
     def load(self, states: NDArray[Any]) -> Rows:
-        if not self._is_fixed:
-            return self._load_saved(states)
-        if self._single:
-            values = self._codec.unpack(states)
-        else:
-            columns = [part.unpack(states) for part in self._parts]
-            values = list(zip(*columns, strict=True))
-        elapsed = states["elapsed_steps"].tolist() if self.time_limit else [0] * len(states)
-        return Rows(values, elapsed, states["terminated"].tolist(), states["truncated"].tolist())
+        if self._is_fixed:
+            if self._single:
+                values = self._codec.unpack(states)
+            else:
+                columns = [part.unpack(states) for part in self._parts]
+                values = list(zip(*columns, strict=True))
+            elapsed = states["elapsed_steps"].tolist() if self.time_limit else [0] * len(states)
+            return Rows(values, elapsed, states["terminated"].tolist(), states["truncated"].tolist())
+        saved = [unpickle(bytes(state)) for state in states]
+        if not saved:
+            return Rows([], [], [], [])
+        values, *flags = [list(column) for column in zip(*saved, strict=True)]
+        if self._draws:
+            size = generator.GENERATOR.itemsize
+            tails = b"".join([bytes(state)[-size:] for state in states])
+            generators = generator.unpack_generators(np.frombuffer(tails, generator.GENERATOR))
+            pairs = zip(values, generators, strict=True)
+            values = [(value[0], generator_state, *value[1:]) for value, generator_state in pairs]
+        return Rows(values, *flags)
 
     def dump(self, rows: Rows, out: NDArray[Any]) -> None:
         if not len(out):
             return
-        if not self._is_fixed:
-            self._dump_saved(rows, out)
+        if self._is_fixed:
+            if self._single:
+                self._codec.pack(rows.values, out)
+            else:
+                for part, column in zip(self._parts, zip(*rows.values, strict=True), strict=True):
+                    part.pack(column, out)
+            if self.time_limit:
+                try:
+                    out["elapsed_steps"] = rows.elapsed
+                except OverflowError:  # the user has set it to the largest number
+                    out["elapsed_steps"] = np.minimum(rows.elapsed, np.iinfo(np.int32).max)
+            out["terminated"] = rows.terminated
+            out["truncated"] = rows.truncated
             return
-        if self._single:
-            self._codec.pack(rows.values, out)
-        else:
-            for part, column in zip(self._parts, zip(*rows.values, strict=True), strict=True):
-                part.pack(column, out)
-        if self.time_limit:
-            try:
-                out["elapsed_steps"] = rows.elapsed
-            except OverflowError:  # the user has set it to the largest number
-                out["elapsed_steps"] = np.minimum(rows.elapsed, np.iinfo(np.int32).max)
-        out["terminated"] = rows.terminated
-        out["truncated"] = rows.truncated
-
-    # A state of variable size is a pickle, followed by the state of the generator if there is one. A search
-    # that samples chance compares the states without that end.
-
-    def _load_saved(self, states: NDArray[Any]) -> Rows:
-        saved = [unpickle(bytes(state)) for state in states]
-        columns = [list(column) for column in zip(*saved, strict=True)]
-        if not columns:
-            return Rows([], [], [], [])
-        if self._generator_index is not None:
-            size = generator.GENERATOR.itemsize
-            tails = b"".join([bytes(state)[-size:] for state in states])
-            generators = generator.unpack_generators(np.frombuffer(tails, generator.GENERATOR))
-            index = self._generator_index
-            columns[0] = [
-                (*value[:index], state, *value[index:])
-                for value, state in zip(columns[0], generators, strict=True)
-            ]
-        return Rows(*columns)
-
-    def _dump_saved(self, rows: Rows, out: NDArray[Any]) -> None:
-        index, values, tails, size = self._generator_index, rows.values, [b""] * len(out), 0
+        values, tails, size = rows.values, [b""] * len(out), 0
         number = -1 - self.saves_observation  # the mask is the last part but for an observation
         masks = [b"" if self._mask is None else value[number] for value in values]
-        if index is not None:
+        if self._draws:
             records = np.zeros(len(out), generator.GENERATOR)
-            generator.pack_generators([value[index] for value in values], records)
-            values = [(*value[:index], *value[index + 1 :]) for value in values]
+            generator.pack_generators([value[1] for value in values], records)
+            values = [(value[0], *value[2:]) for value in values]
             size = records.itemsize
             tails = [record.tobytes() for record in records]
         columns = zip(values, rows.elapsed, rows.terminated, rows.truncated, strict=True)

@@ -24,13 +24,13 @@ class StatelessCodec(WrapperCodec):
     dtype: np.dtype[Any] | None = np.dtype([])
     draws = False
 
-    def get(self, wrapper: Any) -> Any:
+    def get(self, wrapper: Any) -> tuple[object, ...]:
         return ()
 
     def set(self, wrapper: Any, value: Any) -> None:
         pass
 
-    def observe(self, wrapper: Any, observation: Any) -> Any:
+    def observe(self, wrapper: Any, observation: Any) -> object:
         return observation
 
 
@@ -47,7 +47,7 @@ class RenderNoiseCodec(StatelessCodec):
 class TransformObservationCodec(StatelessCodec):
     """Handles wrappers whose observation is a function of the inner one."""
 
-    def observe(self, wrapper: Any, observation: Any) -> Any:
+    def observe(self, wrapper: Any, observation: Any) -> object:
         return wrapper.observation(observation)
 
 
@@ -76,7 +76,7 @@ class _OneAttribute(StatelessCodec):
 
     attribute: str
 
-    def get(self, wrapper: Any) -> Any:
+    def get(self, wrapper: Any) -> tuple[object, ...]:
         return (getattr(wrapper, self.attribute),)
 
     def set(self, wrapper: Any, value: Any) -> None:
@@ -108,7 +108,7 @@ class RecordEpisodeStatisticsCodec(StatelessCodec):
     def after_reset(self, wrapper: Any) -> None:
         wrapper.episode_start_time = np.nan
 
-    def get(self, wrapper: Any) -> Any:
+    def get(self, wrapper: Any) -> tuple[object, ...]:
         # A sum of float32 rewards is continued in that precision.
         is_single = isinstance(wrapper.episode_returns, np.float32)
         return float(wrapper.episode_returns), is_single, wrapper.episode_lengths
@@ -119,13 +119,10 @@ class RecordEpisodeStatisticsCodec(StatelessCodec):
         self.after_reset(wrapper)
 
 
-class TimeAwareObservationCodec(_OneAttribute):
+class TimeAwareObservationCodec(_OneAttribute, TransformObservationCodec):
     """Saves the number of steps, which is part of the observation."""
 
     attribute, dtype = "timesteps", np.dtype([("timesteps", "<i8")])
-
-    def observe(self, wrapper: Any, observation: Any) -> Any:
-        return wrapper.observation(observation)
 
 
 # -- The elements of simple spaces, as fields of a record ----------------------------------------------------
@@ -164,7 +161,7 @@ class DelayObservationCodec(WrapperCodec):
             queue = ("queue", dtype, (wrapper.delay, *shape))
             self.dtype = np.dtype([("num_queued", "<i8"), queue])
 
-    def get(self, wrapper: Any) -> Any:
+    def get(self, wrapper: Any) -> tuple[object, ...]:
         queue = list(wrapper.observation_queue)
         if self._blank is None:
             return tuple(queue)
@@ -192,7 +189,7 @@ class FrameStackObservationCodec(WrapperCodec):
             dtype, shape = element
             self.dtype = np.dtype([("frames", dtype, (wrapper.stack_size, *shape))])
 
-    def get(self, wrapper: Any) -> Any:
+    def get(self, wrapper: Any) -> tuple[object, ...]:
         frames = tuple(wrapper.obs_queue)
         return (frames,) if self.dtype is not None else frames
 
@@ -201,7 +198,7 @@ class FrameStackObservationCodec(WrapperCodec):
         wrapper.obs_queue.clear()
         wrapper.obs_queue.extend(to_element(self._space, frame) for frame in frames)
 
-    def observe(self, wrapper: Any, observation: Any) -> Any:
+    def observe(self, wrapper: Any, observation: Any) -> object:
         inner = wrapper.env.observation_space
         empty: Any = gymnasium.vector.utils.create_empty_array(inner, n=wrapper.stack_size)
         return gymnasium.vector.utils.concatenate(inner, wrapper.obs_queue, empty)
@@ -219,7 +216,7 @@ class MaxAndSkipObservationCodec(WrapperCodec):
     def before_reset(self, wrapper: Any) -> None:
         wrapper._obs_buffer[...] = 0
 
-    def get(self, wrapper: Any) -> Any:
+    def get(self, wrapper: Any) -> tuple[object, ...]:
         return (wrapper._obs_buffer.copy(),)
 
     def set(self, wrapper: Any, value: Any) -> None:
@@ -245,7 +242,7 @@ class AtariPreprocessingCodec(WrapperCodec):
         for buffer in wrapper.obs_buffer:
             buffer[...] = 0
 
-    def get(self, wrapper: Any) -> Any:
+    def get(self, wrapper: Any) -> tuple[object, ...]:
         return wrapper.obs_buffer[0].copy(), wrapper.lives, wrapper.game_over
 
     def set(self, wrapper: Any, value: Any) -> None:
@@ -253,17 +250,12 @@ class AtariPreprocessingCodec(WrapperCodec):
         wrapper.obs_buffer[0][...] = picture
         wrapper.obs_buffer[1][...] = 0
 
-    def observe(self, wrapper: Any, observation: Any) -> Any:
+    def observe(self, wrapper: Any, observation: Any) -> object:
         return wrapper._get_obs()
 
 
-# -- Saves the `Monitor` of stable-baselines3, without importing that library --------------------------------
-
-MONITOR = ("stable_baselines3.common.monitor", "Monitor")  # module and name of its class
-
-
 class MonitorCodec(StatelessCodec):
-    """Saves the rewards of the episode so far."""
+    """Saves the rewards of the episode so far for the `Monitor` of stable-baselines3."""
 
     # The lists of earlier episodes, and the file that it writes, are no part of a state. Neither is
     # `info["episode"]["t"]`, the time since the wrapper was made.
@@ -273,13 +265,9 @@ class MonitorCodec(StatelessCodec):
     def after_reset(self, wrapper: Any) -> None:
         wrapper.t_start = math.nan
 
-    def get(self, wrapper: Any) -> Any:
-        return (
-            tuple(wrapper.rewards),
-            wrapper.needs_reset,
-            wrapper.total_steps,
-            dict(wrapper.current_reset_info),
-        )
+    def get(self, wrapper: Any) -> tuple[object, ...]:
+        info = dict(wrapper.current_reset_info)
+        return tuple(wrapper.rewards), wrapper.needs_reset, wrapper.total_steps, info
 
     def set(self, wrapper: Any, value: Any) -> None:
         rewards, wrapper.needs_reset, wrapper.total_steps, info = value
@@ -310,7 +298,7 @@ class NormalizeObservationCodec(WrapperCodec):
     def before_reset(self, wrapper: Any) -> None:
         wrapper.obs_rms = copy.deepcopy(self._new)
 
-    def get(self, wrapper: Any) -> Any:
+    def get(self, wrapper: Any) -> tuple[object, ...]:
         return wrapper.obs_rms.mean, wrapper.obs_rms.var, wrapper.obs_rms.count
 
     def set(self, wrapper: Any, value: Any) -> None:
@@ -320,7 +308,7 @@ class NormalizeObservationCodec(WrapperCodec):
             mean, var = self.dtype["mean"].type(mean), self.dtype["var"].type(var)
         wrapper.obs_rms.mean, wrapper.obs_rms.var = mean, var
 
-    def observe(self, wrapper: Any, observation: Any) -> Any:
+    def observe(self, wrapper: Any, observation: Any) -> object:
         # The same as `wrapper.observation()`, which would also count the observation a second time.
         scale = np.sqrt(wrapper.obs_rms.var + wrapper.epsilon)
         return np.float32((observation - wrapper.obs_rms.mean) / scale)
@@ -337,7 +325,7 @@ class NormalizeRewardCodec(StatelessCodec):
     def before_reset(self, wrapper: Any) -> None:
         wrapper.discounted_reward, wrapper.return_rms = copy.deepcopy(self._new)
 
-    def get(self, wrapper: Any) -> Any:
+    def get(self, wrapper: Any) -> tuple[object, ...]:
         statistics = wrapper.return_rms
         return wrapper.discounted_reward, statistics.mean, statistics.var, statistics.count
 
@@ -363,43 +351,19 @@ class StickyActionCodec(StatelessCodec):
         self._blank: NDArray[Any] | None = None
         if element is not None:
             self._blank = np.zeros(element[1], element[0])
-            self.dtype = np.dtype(
-                [
-                    ("has_action", "?"),
-                    ("action", *element),
-                    ("sticks", "?"),
-                    ("num_repeats", "<i8"),
-                    ("repeats_taken", "<i8"),
-                ]
-            )
+            counts = ("num_repeats", "<i8"), ("repeats_taken", "<i8")
+            self.dtype = np.dtype([("has_action", "?"), ("action", *element), ("sticks", "?"), *counts])
 
-    def get(self, wrapper: Any) -> Any:
-        action = wrapper.last_action
-        has_action = action is not None
-        if not has_action:
-            action = self._blank
-        return (
-            has_action,
-            action,
-            wrapper.is_sticky_actions,
-            wrapper.num_repeats,
-            wrapper.repeats_taken,
-        )
+    def get(self, wrapper: Any) -> tuple[object, ...]:
+        has_action = wrapper.last_action is not None
+        action = wrapper.last_action if has_action else self._blank
+        return has_action, action, wrapper.is_sticky_actions, wrapper.num_repeats, wrapper.repeats_taken
 
     def set(self, wrapper: Any, value: Any) -> None:
         has_action, action, sticks, wrapper.num_repeats, wrapper.repeats_taken = value
         wrapper.last_action = to_element(self._space, action) if has_action else None
         wrapper.is_sticky_actions = sticks
 
-
-__all__ = [
-    "BUILT_IN_CODECS",
-    "TimeLimitCodec",
-    "TransparentCodec",
-    "applies_function",
-    "built_in_codec",
-    "check_supported",
-]
 
 # -- The table: a class of wrappers and its codec ------------------------------------------------------------
 
@@ -449,7 +413,9 @@ BUILT_IN_CODECS: dict[type, WrapperCodecMaker] = {
 }
 
 # module and name of a wrapper class of a library that need not be installed -> the maker of its codec
-_BY_NAME: dict[tuple[str, str], WrapperCodecMaker] = {MONITOR: MonitorCodec}
+_BY_NAME: dict[tuple[str, str], WrapperCodecMaker] = {
+    ("stable_baselines3.common.monitor", "Monitor"): MonitorCodec
+}
 
 # wrappers that collect frames from all branches in one list -> what to do instead
 _REFUSED: dict[type, str] = {
@@ -461,6 +427,12 @@ _REFUSED: dict[type, str] = {
 
 def built_in_codec(wrapper_class: type) -> WrapperCodecMaker | None:
     """Return the maker of planvec's codec for a wrapper class, or None if there is none."""
+    fix = _REFUSED.get(wrapper_class)
+    if fix is not None:
+        raise UnsupportedEnvError(
+            f"{wrapper_class.__name__} collects the frames of every step, and would mix up the steps of many "
+            f"branches: {fix}"
+        )
     name = wrapper_class.__module__, wrapper_class.__qualname__
     return BUILT_IN_CODECS.get(wrapper_class) or _BY_NAME.get(name)
 
@@ -470,13 +442,3 @@ def applies_function(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> bool:
     # Such a function may remember something, so planvec's codec for the wrapper is verified by replay.
     functions = (wrappers.TransformAction, wrappers.TransformObservation, wrappers.TransformReward)
     return isinstance(wrapper, functions)
-
-
-def check_supported(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> None:
-    """Check that a wrapper can serve a planner."""
-    fix = _REFUSED.get(type(wrapper))
-    if fix is not None:
-        raise UnsupportedEnvError(
-            f"{type(wrapper).__name__} collects the frames of every step, and would mix up the steps of many "
-            f"branches: {fix}"
-        )

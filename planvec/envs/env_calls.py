@@ -1,4 +1,7 @@
-"""Defines `EnvCalls`, the methods that `PlanEnv` and `BatchEnv` share. Letters: B rows."""
+"""Defines `EnvCalls`, the methods that `PlanEnv` and `BatchEnv` share. Letters: B rows, H horizon.
+
+Each call checks its arguments, passes a request to a `Backend`, and waits for the promise or returns it.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +41,6 @@ from planvec.rows import (
     wait_for,
 )
 
-# -- Defines the batch calls of `PlanEnv` and `BatchEnv`. Letters: B rows, H horizon.
-#
-# Each call checks its arguments, passes a request to a `Backend`, and waits for the promise or returns it.
-
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
@@ -56,8 +55,11 @@ else:
 T = TypeVar("T")
 
 
-class BatchCalls(Generic[Mode]):
-    """Steps and rolls out batches of saved states of one environment.
+_NOT_AT_A_STATE = ("close", "reset", "step", "set_wrapper_attr", "__setattr__", "__delattr__")
+
+
+class EnvCalls(Generic[Mode]):
+    """Steps, rolls out and reads saved states of one environment. Base class of `PlanEnv` and `BatchEnv`.
 
     The type argument is the default of `blocking`: batch calls wait (True) or return promises (False).
 
@@ -103,7 +105,7 @@ class BatchCalls(Generic[Mode]):
 
     @overload
     def step_batch(
-        self: BatchCalls[Literal[True]],
+        self: EnvCalls[Literal[True]],
         actions: Any,
         states: Any = None,
         dt: Any = 1,
@@ -114,7 +116,7 @@ class BatchCalls(Generic[Mode]):
 
     @overload
     def step_batch(
-        self: BatchCalls[Literal[False]],
+        self: EnvCalls[Literal[False]],
         actions: Any,
         states: Any = None,
         dt: Any = 1,
@@ -204,7 +206,7 @@ class BatchCalls(Generic[Mode]):
 
     @overload
     def rollout_batch(
-        self: BatchCalls[Literal[True]],
+        self: EnvCalls[Literal[True]],
         states: Any = None,
         horizon: int | None = None,
         *,
@@ -214,7 +216,7 @@ class BatchCalls(Generic[Mode]):
 
     @overload
     def rollout_batch(
-        self: BatchCalls[Literal[False]],
+        self: EnvCalls[Literal[False]],
         states: Any = None,
         horizon: int | None = None,
         *,
@@ -276,12 +278,7 @@ class BatchCalls(Generic[Mode]):
         promise = self._backend.run(request, keep=not blocking)
         return wait_for(promise) if blocking else promise
 
-
-_NOT_AT_A_STATE = ("close", "reset", "step", "set_wrapper_attr", "__setattr__", "__delattr__")
-
-
-class EnvCalls(BatchCalls[Mode]):
-    """Steps, rolls out and reads saved states of one environment. Base class of `PlanEnv` and `BatchEnv`."""
+    # -- the environment ----------------------------------------------------------------------------
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
@@ -345,7 +342,7 @@ class EnvCalls(BatchCalls[Mode]):
 
     def _has_own_batches(self) -> bool:
         """Return whether batches are planvec's: a subclass, or what replaced a method, may do more."""
-        methods = ((self.step_batch, BatchCalls.step_batch), (self.rollout_batch, BatchCalls.rollout_batch))
+        methods = ((self.step_batch, EnvCalls.step_batch), (self.rollout_batch, EnvCalls.rollout_batch))
         return all(getattr(method, "__func__", None) is own for method, own in methods)
 
     # -- the base state -----------------------------------------------------------------------------

@@ -187,13 +187,13 @@ class BatchEnv(EnvCalls[Mode]):
         if not isinstance(blocking, bool):
             raise InvalidBatchError(f"blocking: expected True or False, got {blocking!r}")
         check_limits(timeout, max_restarts, max_worker_rss, audit)
-        self._limits: dict[str, Any] = {
-            "blocking": blocking,
+        limits: dict[str, Any] = {
             "timeout": timeout,
             "max_restarts": max_restarts,
             "max_worker_rss": max_worker_rss,
             "audit": audit,
         }
+        self._limits = {"blocking": blocking, **limits}
         self._processes: tuple[ExternalProcess, ...] = ()
         self._reopen: Callable[[], Workers] | None = None
         backend: Backend
@@ -205,15 +205,9 @@ class BatchEnv(EnvCalls[Mode]):
                 raise InvalidBatchError(
                     "workers: expected at least one ExternalProcess, or a PlanEnv, got none"
                 )
-            self._processes = tuple(workers)
-            self._reopen = partial(_clone_all, self._processes)
-            backend = over_processes(
-                workers,
-                timeout=timeout,
-                max_restarts=max_restarts,
-                audit=audit,
-                max_worker_rss=max_worker_rss,
-            )
+            processes = self._processes = tuple(workers)
+            self._reopen = lambda: [process.clone() for process in processes]
+            backend = over_processes(workers, **limits)
         else:
             if (timeout, max_restarts, max_worker_rss, audit) != (None, 3, None, DEFAULT_AUDIT):
                 raise InvalidBatchError(
@@ -278,12 +272,7 @@ class BatchEnv(EnvCalls[Mode]):
         return f"<BatchEnv of {name}, {workers}>"
 
 
-def _clone_all(processes: Sequence[ExternalProcess]) -> list[ExternalProcess]:
-    """Start as many processes again."""
-    return [process.clone() for process in processes]
-
-
-# -- Tells from the class of an environment, before it is made, whether it has a kernel and is harmless ------
+# -- Tells from the class of an environment, before it is made, whether it has a kernel ----------------------
 
 Makeable = str | EnvSpec | Callable[[], gymnasium.Env[Any, Any]]
 
@@ -301,23 +290,6 @@ def _class_of(env: Makeable) -> Any:
     return load_env_creator(entry) if may_have_kernel(entry) else None
 
 
-def is_harmless_env(env: Makeable) -> bool:
-    """Return whether the process of the user may step an environment, too, and its codec is planvec's."""
-    entry = env.entry_point if isinstance(env, EnvSpec) and not env.additional_wrappers else None
-    if isinstance(entry, str):
-        module, _, name = entry.partition(":")
-    else:
-        module, name = getattr(entry, "__module__", None) or "", getattr(entry, "__name__", "")
-    return is_harmless(module, name) and _class_of(env) not in registered_codecs().envs
-
-
-def env_has_kernel(env: Makeable) -> bool:
-    """Return whether the class of an environment has a kernel. It is not known of a factory."""
-    env_class = _class_of(env)
-    is_own = has_own_kernel(env_class)
-    return is_own or (has_kernel(env_class) and env_class not in registered_codecs().envs)
-
-
 # -- Checks that an environment does not depend on hashes of texts, which differ from process to process.
 #
 # Workers have the same hash seed, so that they agree with each other. The process of the user has another
@@ -332,12 +304,12 @@ _HASH_SEED = "PYTHONHASHSEED"
 _SEEDS = ("0", "1", "2", "3")
 
 
-def check_hash_seeds(name: str, record: Callable[[], Record]) -> None:
-    """Take the same random walk in processes with several hash seeds."""
+def check_hash_seeds(env: BatchEnv[Any], record: Callable[[], Record]) -> None:
+    """Take the same random walk in processes with several hash seeds, where hashes may have an influence."""
     # Digests that differ between two processes with one seed say nothing: the clock, a map that is drawn
     # anew. An environment that cannot be made beside another one, or elsewhere, is not checked.
-    if os.environ.get(_HASH_SEED, "random") != "random":
-        return  # hashes are the same in all processes
+    if not env._about.uses_hashes or os.environ.get(_HASH_SEED, "random") != "random":
+        return  # hashes are the same in all processes if the user has chosen their seed
     try:
         first, *others = _records(record, _SEEDS)
         different = [what for what in first if any(_differ(what, first, other) for other in others)]
@@ -350,6 +322,7 @@ def check_hash_seeds(name: str, record: Callable[[], Record]) -> None:
         return
     for what in different:
         if not _differ(what, first, again):
+            name = env._about.state_format.origin if env.spec is None else env.spec.id
             raise UnsupportedEnvError(
                 f"{name}: {what} depends on hashes or addresses, which differ from process to process: a set "
                 "of texts has another order in each, and so have hash() and id() other values. Use "
@@ -384,10 +357,18 @@ class _Factory:
         self._options = options
         self._codecs = registered_codecs()
         self._kernels = registered_kernels()
-        is_plain = (options["codec"], options["render_mode"], options["compiled"]) == (None, None, False)
+        entry = source.entry_point if isinstance(source, EnvSpec) and not source.additional_wrappers else None
+        if isinstance(entry, str):
+            module, _, name = entry.partition(":")
+        else:
+            module, name = getattr(entry, "__module__", None) or "", getattr(entry, "__name__", "")
         # Whether the process of the user may step the environment, too: it is in pure Python, of Gymnasium,
         # saved by planvec's codec, and shows no window. (A kernel would take long to load.)
-        self.is_harmless = is_plain and is_harmless_env(source)
+        self.is_harmless = (
+            (options["codec"], options["render_mode"], options["compiled"]) == (None, None, False)
+            and is_harmless(module, name)
+            and _class_of(source) not in self._codecs.envs
+        )
 
     def __call__(self) -> PlanEnv:
         self._codecs.install()
@@ -474,7 +455,15 @@ def make(
             says what to do.
         WorkerStartError: A worker did not become ready. Its cause holds the remote traceback.
     """
-    num_workers = _check_workers(env, num_workers)
+    if isinstance(env, gymnasium.Env):
+        raise TypeError(
+            f"env: expected an id, an EnvSpec or a factory, got the environment {env}; every worker "
+            "makes its own environment: pass a factory (lambda: make_it()), or open BatchEnv(PlanEnv(env)), "
+            "which steps in this process"
+        )
+    is_number = isinstance(num_workers, int) and not isinstance(num_workers, bool)
+    if num_workers is not None and (not is_number or num_workers < 0):
+        raise ValueError(f"num_workers: expected an integer of at least 0, got {num_workers!r}")
     over_ray = ray_opener(backend, num_workers, start_method, ray_address, ray_actor_options)
     check_codec(codec)
     check_info_keys(info_keys)
@@ -490,64 +479,37 @@ def make(
         "compiled": compiled,
     }
     limits: dict[str, Any] = {
-        "blocking": blocking,
         "timeout": timeout,
         "max_restarts": max_restarts,
         "max_worker_rss": max_worker_rss,
         "audit": audit,
     }
+    opened: BatchEnv[Any]
     # A codec of the user saves other states than those that kernels step.
     asks_for_workers = (num_workers, over_ray, start_method, timeout, max_worker_rss, codec) != (None,) * 6
-    if num_workers == 0 or (not asks_for_workers and compiled is not False and env_has_kernel(env)):
-        return _checked(BatchEnv(PlanEnv(env, **options), **limits), _Factory(env, options))
-    # A kernel in a worker uses its one core, and only if the user asks for it.
-    options |= {"compiled": compiled is True, "num_threads": 1}
-    if over_ray is not None:
-        del limits["blocking"]
-        open_backend = partial(
-            over_ray,
-            _Factory(env, options),
-            num_workers=num_workers,
-            address=ray_address,
-            actor_options=ray_actor_options,
-            **limits,
-        )
-        return _open_over_ray(open_backend, blocking)
-    factory = _Factory(env, options)
-    number = num_cores() if num_workers is None else num_workers
-    workers = open_processes([factory] * number, start_method=start_method)
-    with _closed_on_error(*workers):
-        return _checked(BatchEnv(workers, **limits), factory)
-
-
-def _checked(env: BatchEnv[Any], factory: _Factory) -> BatchEnv[Any]:
-    """Return an environment after a check that hashes of texts have no influence; close it if they have."""
-    if env._about.uses_hashes:
-        name = env._about.state_format.origin if env.spec is None else env.spec.id
-        with _closed_on_error(env):
-            check_hash_seeds(name, factory.record)
-    return env
-
-
-def _open_over_ray(open_backend: Callable[..., Backend], blocking: bool) -> BatchEnv[Any]:
-    """Return a `BatchEnv` over new actors; they end if an argument is wrong."""
-    backend = open_backend()
-    with _closed_on_error(backend):
-        env: BatchEnv[Any] = BatchEnv(backend, blocking=blocking)
-    env._reopen = partial(open_backend, num_workers=env.num_workers)
-    return env
-
-
-def _check_workers(env: Makeable, num_workers: int | None) -> int | None:
-    """Return the number of workers. None stands for one per available core."""
-    if isinstance(env, gymnasium.Env):
-        raise TypeError(
-            f"env: expected an id, an EnvSpec or a factory, got the environment {env}; every worker "
-            "makes its own environment: pass a factory (lambda: make_it()), or open BatchEnv(PlanEnv(env)), "
-            "which steps in this process"
-        )
-    if num_workers is None:
-        return None
-    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
-        raise ValueError(f"num_workers: expected an integer of at least 0, got {num_workers!r}")
-    return num_workers
+    env_class = None if asks_for_workers or compiled is False else _class_of(env)
+    with_kernel = has_own_kernel(env_class) or (
+        has_kernel(env_class) and env_class not in registered_codecs().envs
+    )
+    if num_workers == 0 or with_kernel:
+        opened = BatchEnv(PlanEnv(env, **options), blocking=blocking, **limits)
+        factory = _Factory(env, options)
+    else:
+        # A kernel in a worker uses its one core, and only if the user asks for it.
+        factory = _Factory(env, {**options, "compiled": compiled is True, "num_threads": 1})
+        if over_ray is not None:
+            open_backend = partial(
+                over_ray, factory, address=ray_address, actor_options=ray_actor_options, **limits
+            )
+            over_actors = open_backend(num_workers=num_workers)
+            with _closed_on_error(over_actors):
+                opened = BatchEnv(over_actors, blocking=blocking)
+            opened._reopen = partial(open_backend, num_workers=opened.num_workers)
+            return opened
+        number = num_cores() if num_workers is None else num_workers
+        workers = open_processes([factory] * number, start_method=start_method)
+        with _closed_on_error(*workers):
+            opened = BatchEnv(workers, blocking=blocking, **limits)
+    with _closed_on_error(opened):
+        check_hash_seeds(opened, factory.record)
+    return opened

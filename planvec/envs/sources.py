@@ -29,7 +29,21 @@ def find_source(name: str) -> EnvSpec | Callable[[], Any]:
     """Return the spec or the factory that a name refers to."""
     where, _, attribute = name.rpartition(":")
     if where:
-        return _in_module(name, import_named(where), attribute)
+        module = value = import_named(where)
+        for part in attribute.split("."):
+            value = getattr(value, part, None)
+        if callable(value):
+            factory: Callable[[], Any] = value
+            return factory
+        try:
+            return _spec(attribute)
+        except gymnasium.error.Error as error:
+            own = [key for key, made in vars(module).items() if callable(made) and not key.startswith("_")]
+            raise UnsupportedEnvError(
+                f"{name}: expected a function that makes an environment, or an id that the module registers, "
+                f"and {module.__name__} has no {attribute!r}; it has "
+                f"{', '.join(sorted(own)[:10]) or 'no functions'}"
+            ) from error
     try:
         return _spec(name)
     except gymnasium.error.UnregisteredEnv as error:
@@ -44,14 +58,10 @@ def find_source(name: str) -> EnvSpec | Callable[[], Any]:
         try:
             return _spec(name)
         except gymnasium.error.UnregisteredEnv as unknown:
-            unknown.args = (f"{unknown}{_in_another_namespace(name)}",)
+            # as `ALE/Pong-v5`, with a namespace before it
+            ids = sorted(env_id for env_id in gymnasium.registry if env_id.endswith(f"/{name}"))
+            unknown.args = (f"{unknown} Did you mean {' or '.join(ids)}?" if ids else str(unknown),)
             raise
-
-
-def _in_another_namespace(name: str) -> str:
-    """Return a hint if an id is registered with a namespace before it, as `ALE/Pong-v5`; else ""."""
-    ids = [env_id for env_id in gymnasium.registry if env_id.endswith(f"/{name}")]
-    return f" Did you mean {' or '.join(sorted(ids))}?" if ids else ""
 
 
 def import_registrants(families: Any = _REGISTERED_ON_IMPORT) -> None:
@@ -71,68 +81,40 @@ def _spec(env_id: str) -> EnvSpec:
     return gymnasium.spec(env_id)
 
 
-def _in_module(name: str, module: Any, attribute: str) -> EnvSpec | Callable[[], Any]:
-    """Return the function of a module, or the spec of an id that the module registers."""
-    value: Any = module
-    for part in attribute.split("."):
-        value = getattr(value, part, None)
-    if callable(value):
-        factory: Callable[[], Any] = value
-        return factory
-    try:
-        return _spec(attribute)
-    except gymnasium.error.Error as error:
-        own = [key for key, made in vars(module).items() if callable(made) and not key.startswith("_")]
-        raise UnsupportedEnvError(
-            f"{name}: expected a function that makes an environment, or an id that the module registers, and "
-            f"{module.__name__} has no {attribute!r}; it has {', '.join(sorted(own)[:10]) or 'no functions'}"
-        ) from error
-
-
 def import_named(where: str) -> Any:
     """Import a module by its name, or a file by its path."""
-    is_path = where.endswith(".py") or os.sep in where
-    module = _module_of_file(where) if is_path else where
+    module = where
+    if where.endswith(".py") or os.sep in where:
+        path = Path(where).resolve()
+        if not path.is_file():
+            raise ModuleNotFoundError(
+                f"No file {where}: expected the path of a Python file, as seen from {Path.cwd()}"
+            )
+        module = path.stem  # the name under which it can be imported, here and in workers
+        known = importlib.util.find_spec(module)
+        if known is not None and known.origin != str(path):
+            raise UnsupportedEnvError(
+                f"{where}: expected a file whose name is not that of another module, and {module!r} is "
+                f"already {known.origin}; rename the file"
+            )
+        if known is None:
+            sys.path.insert(0, str(path.parent))
     try:
-        imported = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+        return importlib.import_module(module)
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{module}.".startswith(f"{missing}."):
             raise ModuleNotFoundError(
                 f"No module named {module!r}: expected an installed module, one in the working directory, or "
                 "a path that ends with .py",
-                name=error.name,
+                name=missing,
             ) from error
-        raise _import_error(module, error) from error
-    except Exception as error:
-        raise _import_error(module, error) from error
-    return imported
-
-
-def _module_of_file(where: str) -> str:
-    """Return the name under which a file can be imported, here and in workers."""
-    path = Path(where).resolve()
-    if not path.is_file():
-        raise ModuleNotFoundError(
-            f"No file {where}: expected the path of a Python file, as seen from {Path.cwd()}"
-        )
-    known = importlib.util.find_spec(path.stem)
-    if known is not None and known.origin != str(path):
-        raise UnsupportedEnvError(
-            f"{where}: expected a file whose name is not that of another module, and {path.stem!r} is "
-            f"already {known.origin}; rename the file"
-        )
-    if known is None:
-        sys.path.insert(0, str(path.parent))
-    return path.stem
-
-
-def _import_error(module: str, error: Exception) -> UnsupportedEnvError:
-    """Return the error for a module that raised one, with the line that raised it."""
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
-    ]
-    at = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return UnsupportedEnvError(f"while importing {module}: {type(error).__name__}: {error}{at}")
+        frames = [
+            frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
+        ]
+        at = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+        text = f"while importing {module}: {type(error).__name__}: {error}{at}"
+        raise UnsupportedEnvError(text) from error
 
 
 EnvSource = str | EnvSpec | Callable[[], Any] | gymnasium.Env[Any, Any]
@@ -151,7 +133,11 @@ def make_env(
         try:
             return gymnasium.make(source, **env_kwargs)
         except gymnasium.error.DependencyNotInstalled as error:
-            raise UnsupportedEnvError(_missing(source, error)) from error
+            entry = source.entry_point if isinstance(source.entry_point, str) else ""
+            extra = next((family.extra for family in FAMILIES if entry.startswith(family.env_package)), None)
+            is_told = extra is None or "pip install" in str(error)
+            how = "" if is_told else f": {install_command(str(extra))}"
+            raise UnsupportedEnvError(f"{source.id}: {error}{how}") from error
         except TypeError as error:
             _check_env_kwargs(source, env_kwargs, error)
             raise
@@ -160,22 +146,19 @@ def make_env(
             f"{', '.join(sorted(env_kwargs))}: expected no arguments of gymnasium.make for a factory or an "
             "environment (they are for ids); pass a lambda or functools.partial that contains them"
         )
-    env = _call_factory(source) if callable(source) and not isinstance(source, gymnasium.Env) else source
+    env: Any = source
+    if callable(source) and not isinstance(source, gymnasium.Env):
+        try:
+            env = source()
+        except gymnasium.error.UnregisteredEnv:  # it may be registered by a package that can be imported
+            import_registrants()
+            env = source()
     if not isinstance(env, gymnasium.Env):
         raise TypeError(
             "env: expected a Gymnasium id, an EnvSpec, a gymnasium.Env, or a factory that returns "
             f"one, got {type(env).__name__} from {source!r}"
         )
     return env
-
-
-def _call_factory(factory: Callable[[], Any]) -> Any:
-    """Call a factory. If it uses an unknown id, import the packages that register ids and call it again."""
-    try:
-        return factory()
-    except gymnasium.error.UnregisteredEnv:
-        import_registrants()
-        return factory()
 
 
 def _check_env_kwargs(spec: EnvSpec, env_kwargs: Mapping[str, Any], error: TypeError) -> None:
@@ -190,12 +173,3 @@ def _check_env_kwargs(spec: EnvSpec, env_kwargs: Mapping[str, Any], error: TypeE
             f"env_kwargs: expected arguments of {spec.id} ({', '.join(names) or 'it has none'}) or of "
             f"gymnasium.make, got {', '.join(unknown)}"
         ) from error
-
-
-def _missing(spec: EnvSpec, error: Exception) -> str:
-    """Return the message for a package that is not installed, with the command to install it."""
-    entry_point = spec.entry_point if isinstance(spec.entry_point, str) else ""
-    extra = next((f.extra for f in FAMILIES if entry_point.startswith(f.env_package)), None)
-    if extra is None or "pip install" in str(error):
-        return f"{spec.id}: {error}"
-    return f"{spec.id}: {error}: {install_command(extra)}"

@@ -6,6 +6,9 @@ log         observers that write a line, or scalars for TensorBoard, per step
 
 from __future__ import annotations
 
+# Hands on the names that other folders use.
+# ruff: noqa: F401
+# mypy: implicit-reexport
 from planvec.runs.log import StepLog, TensorBoardLog
 from planvec.runs.play import (
     Replay,
@@ -17,16 +20,3 @@ from planvec.runs.play import (
     read_trajectory,
     replay,
 )
-
-__all__ = [
-    "Replay",
-    "RunConfig",
-    "RunFiles",
-    "RunObserver",
-    "StepLog",
-    "TensorBoardLog",
-    "play_run",
-    "read_settings",
-    "read_trajectory",
-    "replay",
-]

@@ -52,7 +52,9 @@ class StepLog(RunObserver):
         """Write one line."""
         assert self._file is not None
         plan = step.plan
-        action = json.dumps(plan.action, default=_plain)
+        action = json.dumps(
+            plan.action, default=lambda part: part.tolist() if hasattr(part, "tolist") else str(part)
+        )
         rate = plan.num_simulations / plan.elapsed if plan.elapsed > 0 else float("nan")
         row = (
             *(self._episode, step.num_steps, action, float(step.transition.rewards[0]), step.total_return),
@@ -126,10 +128,3 @@ class TensorBoardLog(RunObserver):
         summary = self._summary(value=[self._summary.Value(tag=tag, simple_value=number)])
         at = self._num_steps if step is None else step
         self._writer.add_event(self._event(wall_time=time.time(), step=at, summary=summary))
-
-
-def _plain(value: Any) -> Any:
-    """Return an action as what JSON knows."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        return value.tolist()
-    return str(value)

@@ -45,9 +45,8 @@ from planvec.rows import (
 
 # -- The checkpoint of a run: what it takes to go on after it was killed at any moment.
 #
-# It holds the actions so far, not the states: the steps of an episode take a small part of the time of its
-# plans, and stepping them again shows whether the environment is still the same. The last plan is saved with
-# its tree, swarm or distribution, with which the next decision goes on.
+# It holds the actions so far, not the states. The last plan is saved with its tree, swarm or distribution,
+# with which the next decision goes on.
 #
 # Letters: T steps.
 
@@ -99,19 +98,6 @@ class Checkpoint:
             check_plan_states(checkpoint.plan, env)
         return checkpoint
 
-    def replay(self, env: BatchStepper, recorder: EpisodeRecorder, seed: int) -> dict[str, Any]:
-        """Step the episode again up to the checkpoint, and record it."""
-        # Returns the info at the last state.
-        numbers = [(value, int(num_env_steps)) for value, num_env_steps, _ in self.numbers.tolist()]
-        state, info = replay_steps(env, recorder, seed, self.actions, numbers)
-        if bytes(state) != bytes(self.state[0]):
-            raise UnsupportedEnvError(
-                f"the run cannot be resumed: step {len(self.numbers)} leads to another state than before, so "
-                "that the environment, or a package that it uses, is not the same any more"
-            )
-        recorder.earlier_seconds = float(self.numbers[:, 2].sum())
-        return info
-
 
 def _part(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
     """Return the arrays whose names begin with a prefix, without it."""
@@ -120,17 +106,17 @@ def _part(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[
 
 # -- The settings of a run: all that determines its trajectory. They are a file of the run -------------------
 
-# names of settings, their types, and how messages call these
-_TYPES: tuple[tuple[str, Any, str], ...] = (
-    ("env_id", str, "a text"),
-    ("make", dict, "a table of arguments"),
-    ("wrappers", list, "a list of texts"),
-    ("codec", str | None, "a text"),
-    ("planner", str, "a text"),
-    ("planner_options", dict, "a table of options"),
-    ("seed", int, "an integer"),
-    ("episodes", int, "an integer"),
-    ("max_steps", int | None, "an integer"),
+# names of settings, their types, how messages call these, and the lowest number
+_TYPES: tuple[tuple[str, Any, str, int | None], ...] = (
+    ("env_id", str, "a text", None),
+    ("make", dict, "a table of arguments", None),
+    ("wrappers", list, "a list of texts", None),
+    ("codec", str | None, "a text", None),
+    ("planner", str, "a text", None),
+    ("planner_options", dict, "a table of options", None),
+    ("seed", int, "an integer", 0),
+    ("episodes", int, "an integer", 1),
+    ("max_steps", int | None, "an integer", 1),
 )
 
 
@@ -152,18 +138,12 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         """Check the types, which a file may have wrong."""
-        for name, kind, expected in _TYPES:
+        for name, kind, expected, lowest in _TYPES:
             value = getattr(self, name)
             if not isinstance(value, kind) or isinstance(value, bool):
                 raise InvalidBatchError(f"{name}: expected {expected}, got {value!r}")
-        for name, lowest in (("seed", 0), ("episodes", 1), ("max_steps", 1)):
-            value = getattr(self, name)
-            if value is not None and value < lowest:
+            if lowest is not None and value is not None and value < lowest:
                 raise InvalidBatchError(f"{name}: expected at least {lowest}, got {value}")
-
-    def episode_seed(self, episode: int) -> int:
-        """Return the seed of an episode, which is counted from 0."""
-        return (self.seed + episode) % 2**64
 
     def write(self, path: Path) -> None:
         """Write the settings as JSON."""
@@ -352,7 +332,7 @@ class _Player:
 
     def play(self, checkpoint: Checkpoint | None) -> Episode:
         """Play the episode, from a checkpoint on if there is one."""
-        seed = self._config.episode_seed(self._episode)
+        seed = (self._config.seed + self._episode) % 2**64
         options: dict[str, Any] = {
             "max_steps": self._config.max_steps,
             "callback": self._after_step,
@@ -362,8 +342,17 @@ class _Player:
             if checkpoint is None:
                 self._begin(seed)
                 return run_episode(self._env, self._planner, seed=seed, recorder=self.recorder, **options)
-            info = checkpoint.replay(self._env, self.recorder, seed)
+            # The steps of an episode take a small part of the time of its plans, and stepping them again
+            # shows whether the environment is still the same.
             self._numbers = [tuple(row) for row in checkpoint.numbers.tolist()]
+            numbers = [(value, int(num_env_steps)) for value, num_env_steps, _ in self._numbers]
+            state, info = replay_steps(self._env, self.recorder, seed, checkpoint.actions, numbers)
+            if bytes(state) != bytes(checkpoint.state[0]):
+                raise UnsupportedEnvError(
+                    f"the run cannot be resumed: step {len(numbers)} leads to another state than before, so "
+                    "that the environment, or a package that it uses, is not the same any more"
+                )
+            self.recorder.earlier_seconds = float(checkpoint.numbers[:, 2].sum())
             for observer in self._observers:
                 observer.restore(checkpoint.kept)
             self._begin(seed)
@@ -451,7 +440,7 @@ def replay(env: BatchStepper, arrays: Mapping[str, NDArray[Any]]) -> Replay:
         if got is None:
             differences.append(f"{name}: expected by the file, and not there now")
         elif (expected.dtype, expected.shape, expected.tobytes()) != (got.dtype, got.shape, got.tobytes()):
-            differences.append(
-                describe_difference(name, expected, got) or f"expected {name} of the same bits, got others"
-            )
+            kinds = [f"{array.dtype!s:.200}" for array in (expected, got)]
+            others = f"expected {name} of {kinds[0]} with the same bits, got others of {kinds[1]}"
+            differences.append(describe_difference(name, expected, got) or others)
     return Replay(episode, differences)

@@ -66,9 +66,7 @@ def _state_difference(first: Any, second: Any) -> str | None:
     if first.tobytes() == second.tobytes():
         return None
     row = next(row for row in range(len(first)) if first[row].tobytes() != second[row].tobytes())
-    names = first.dtype.names or ()
-    texts = (describe_difference(f"state {name}", first[name][row], second[name][row]) for name in names)
-    return next((text for text in texts if text is not None), "the new states differ")
+    return describe_difference("state", first[row], second[row]) or "the new states differ"
 
 
 # -- The proof. Letters: B rows ------------------------------------------------------------------------------

@@ -375,7 +375,7 @@ class ObjectGraph:
 class GraphCodec:
     """Defines the methods by which an `ObjectGraph` saves an object: an environment or a wrapper."""
 
-    graph: ObjectGraph  # Saves the attributes of the object. `registry` joins the graphs of all layers.
+    graph: ObjectGraph  # Saves the attributes of the object. `stack` joins the graphs of all layers.
     caches: Sequence[str] = ()  # variables beside the environment that may change; see `Copied`
 
     def before_reset(self, saved: Any) -> None:
