@@ -385,9 +385,11 @@ class _Factory:
         self._codecs = registered_codecs()
         self._kernels = registered_kernels()
         is_plain = (options["codec"], options["render_mode"], options["compiled"]) == (None, None, False)
-        # Whether the process of the user may step the environment, too: it is in pure Python, of Gymnasium,
-        # saved by planvec's codec, and shows no window. (A kernel would take long to load.)
-        self.is_harmless = is_plain and is_harmless_env(source)
+        # Returns a stepper of the environment in the process of the user, if that may step it, too: it is in
+        # pure Python, of Gymnasium, saved by planvec's codec, and shows no window. (A kernel would take long
+        # to load.) Else None.
+        may_open = is_plain and is_harmless_env(source)
+        self.open_here: Callable[[], EnvStepper] | None = self._stepper if may_open else None
 
     def __call__(self) -> PlanEnv:
         self._codecs.install()
@@ -406,8 +408,7 @@ class _Factory:
                 record.setdefault(name, []).append(part)
         return record
 
-    def open_here(self) -> EnvStepper:
-        """Return a stepper of the environment in this process."""
+    def _stepper(self) -> EnvStepper:
         return PlanEnv(self._source, **self._options).stepper
 
 

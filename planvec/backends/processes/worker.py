@@ -24,11 +24,10 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, NoReturn, overload
+from typing import Any, Literal, NoReturn, Protocol, overload, runtime_checkable
 
 from planvec.backends.base import Backend, ExitReason, Pending, Waiter, WorkerExit
 from planvec.backends.client import NOBODY, START_SECONDS, Blame, ClientGroup, WorkerClient, limit
-from planvec.backends.in_process import HarmlessFactory, SmallBatches
 from planvec.backends.messages import Failure, pickle_factory, read_description, start_error
 from planvec.backends.processes.channel import FAILED, SPIN_SECONDS, ChannelError, Frame, yield_core
 from planvec.backends.processes.requests import (
@@ -55,7 +54,7 @@ from planvec.errors import (
     WorkerTimeoutError,
 )
 from planvec.rows import Answer, EnvDescription, Promise, Request, Transitions, wait_for
-from planvec.stepping import ROW, STEP, TICKET
+from planvec.stepping import ROW, STEP, TICKET, EnvStepper
 
 _SMALL = 32 << 10  # A payload of at most this size fits into the buffer of the socket: sending it never waits
 # time without an answer after which the state of a process is checked: a signal may have stopped it
@@ -691,6 +690,14 @@ def open_processes(
     return processes
 
 
+@runtime_checkable
+class OpensHere(Protocol):
+    """Makes the environment of a worker, and can make it in this process too."""
+
+    # None if the environment must not be stepped in this process: its code may crash or hang
+    open_here: Callable[[], EnvStepper] | None
+
+
 def over_processes(
     processes: Sequence[ExternalProcess],
     *,
@@ -700,23 +707,26 @@ def over_processes(
     max_worker_rss: int | None,
 ) -> Backend:
     """Return a backend over processes that each host a `PlanEnv`."""
-    # Where neither their environment nor a limit needs the isolation of processes, it steps small batches
-    # here.
     # `max_worker_rss`: Bytes of memory above which a worker is replaced between two chunks; None for no
     # limit.
     workers = [process._worker for process in processes]
-    backend = Sharded(workers, group=ProcessGroup(workers), max_restarts=max_restarts, audit=audit)
+    factory = processes[0].factory
+    are_alike = all(process.factory is factory for process in processes)
+    is_limited = timeout is not None or max_worker_rss is not None
+    open_here = factory.open_here if isinstance(factory, OpensHere) and are_alike and not is_limited else None
+    backend = Sharded(
+        workers,
+        group=ProcessGroup(workers),
+        max_restarts=max_restarts,
+        audit=audit,
+        open_here=open_here,
+    )
     try:
         limit(workers, timeout, max_worker_rss)
     except BaseException:
         backend.close()
         raise
-    factory = processes[0].factory
-    if not isinstance(factory, HarmlessFactory) or not factory.is_harmless:
-        return backend
-    are_alike = all(process.factory is factory for process in processes)
-    has_limits = timeout is not None or max_worker_rss is not None
-    return SmallBatches(backend, factory, audit) if are_alike and not has_limits else backend
+    return backend
 
 
 # -- Runs processes that each host a `Server` ----------------------------------------------------------------

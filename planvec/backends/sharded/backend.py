@@ -7,6 +7,7 @@ run(request) -> Call --next_chunk--> Worker.submit -> Future
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -16,8 +17,11 @@ from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
 
+import numpy as np
+
 from planvec.backends.audit import DEFAULT_AUDIT, Audit, AuditedRow
 from planvec.backends.base import Backend, Future, Stats, Waiter, Worker, WorkerExit, WorkerGroup
+from planvec.backends.in_process import InProcess
 from planvec.backends.sharded.call import Call, Chunk
 from planvec.backends.sharded.cutting import Pace
 from planvec.backends.sharded.recovery import (
@@ -45,6 +49,7 @@ from planvec.rows import (
     Request,
     SetBaseStateRequest,
 )
+from planvec.stepping import EnvStepper
 
 T = TypeVar("T")
 
@@ -177,6 +182,26 @@ def _check_code(name: str, first: EnvDescription, description: EnvDescription) -
         )
 
 
+# -- Steps small batches in this process, where sending them to workers takes longer.
+#
+#     run(request) ---> workers        large batches, promises, and all that is no step or rollout
+#                  \--> `InProcess`    small batches whose work takes less time than messages
+#
+# It does so only where workers protect from nothing: for environments whose code is known not to crash or
+# hang, and without limits on time and memory. The results are the same, since transitions are pure
+# functions. It serves programs that open workers for large batches and also step single rows between them: a
+# row of CartPole takes a third of the time (`benchmarks/small_batches.py`).
+
+_log = logging.getLogger("planvec")
+
+_MAX_STEPS = 128  # largest number of steps of a small batch
+# small batches that go to workers before an environment is opened here, which takes some milliseconds
+_NUM_BEFORE = 100
+# Work of a batch up to which workers would answer later. Their messages, and waking them, take 150 to 200 us
+# more than their shares of the work (CartPole, 16 rows: 220 us with two workers, 125 us here).
+_MESSAGE_SECONDS = 250e-6
+
+
 # -- The backend ---------------------------------------------------------------------------------------------
 
 
@@ -189,6 +214,8 @@ class Sharded(Backend):
         max_restarts: Largest number of retries of a row on which workers exit.
         audit: Part of the time of all steps in which rows are stepped a second time, and compared.
         message_cost: How many times as long a message takes as one to a process of this machine.
+        open_here: Returns a stepper of the environment in this process, where that may step small batches;
+            None if workers step all.
 
     Attributes:
         description: The description of the environment.
@@ -209,6 +236,7 @@ class Sharded(Backend):
         max_restarts: int = 3,
         audit: float = DEFAULT_AUDIT,
         message_cost: float = 1.0,
+        open_here: Callable[[], EnvStepper] | None = None,
     ) -> None:
         self.stats = Stats()
         self._lock = threading.RLock()
@@ -225,6 +253,10 @@ class Sharded(Backend):
         self._dispatching: FrameType | None = None  # of `_dispatch`, while it runs
         self._must_dispatch = False
         self._shared_base_state: list[Any] = []  # the state that `sync_base_state` sent last; empty before
+        self._open_here = open_here
+        self._here: InProcess | None = None  # steps small batches, once it is open
+        self._num_small = 0
+        self._fraction = audit
         try:
             for record in self._records:
                 record.worker.listen(partial(self._worker_changed, record), self._lock)
@@ -249,6 +281,10 @@ class Sharded(Backend):
         error = self._why_unusable()
         if error is not None:
             return Failed(error)
+        if self._open_here is not None and not keep and request.is_counted and self._is_small(request):
+            here = self._here or self._opened_here()
+            if here is not None:
+                return here.run(request)
         for record in self._records:
             if not record.worker.is_ready:
                 self._waiter.poll()  # its ready message may have arrived
@@ -299,6 +335,8 @@ class Sharded(Backend):
             for record in self._records:
                 record.worker.close()
         self._waiter.notify()
+        if self._here is not None:
+            self._here.close()
 
     def _why_unusable(self) -> PlanvecError | None:
         """Return the error of a call after `close`, in a fork, or from a signal handler; else None."""
@@ -309,6 +347,33 @@ class Sharded(Backend):
         if is_running(self._dispatching):
             return PlanvecError(REENTERED)
         return None
+
+    def _is_small(self, request: Request[Any]) -> bool:
+        """Return whether this process would perform a request for steps or rollouts sooner than workers."""
+        if request.num_rows > _MAX_STEPS:
+            return False
+        steps = request.steps
+        num_steps = int(steps.sum()) if isinstance(steps, np.ndarray) else steps * request.num_rows
+        step_seconds = self._paces[type(request)].seconds  # as the workers have measured
+        return 0 < num_steps <= _MAX_STEPS and num_steps * step_seconds <= _MESSAGE_SECONDS
+
+    def _opened_here(self) -> InProcess | None:
+        """Return the backend of this process, opened if it is time; None if workers have to step."""
+        with self._lock:
+            self._num_small += 1
+            if self._here is None and self._open_here is not None and self._num_small > _NUM_BEFORE:
+                try:
+                    stepper = self._open_here()
+                    # What the program has changed in the class or its module is not changed in the workers.
+                    check_same("this process", self.description, stepper.description)
+                except Exception:
+                    _log.debug("all batches go to workers", exc_info=True)
+                    self._open_here = None
+                else:
+                    here = InProcess(stepper, self._fraction)
+                    here.stats = self.stats
+                    self._here = here
+            return self._here
 
     def _new_call(self, request: Request[T], pace: Pace, keep: bool) -> Call[T]:
         return Call(request, self.description, pace, self._waiter, self._lock, self.stats, keep, self._calls)
