@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from planvec.backends.audit import DEFAULT_AUDIT, Audit, AuditedRow
-from planvec.backends.base import Backend, Future, Stats, Waiter, Worker, WorkerExit, WorkerGroup
+from planvec.backends.base import Backend, Future, Stats, Worker, WorkerExit, check_same
+from planvec.backends.client import Waiter, WorkerGroup
 from planvec.backends.in_process import InProcess
 from planvec.backends.sharded.call import Call, Chunk
 from planvec.backends.sharded.cutting import Pace
@@ -52,8 +53,6 @@ from planvec.rows import (
 from planvec.stepping import EnvStepper
 
 T = TypeVar("T")
-
-# -- Defines `Auditor`, which lets another worker step some rows a second time. See `backends.audit` ---------
 
 
 class Auditor:
@@ -110,78 +109,6 @@ class Auditor:
         return None  # the worker was lost, which says nothing about the environment
 
 
-# -- Checks that workers and their replacements have the same environment ------------------------------------
-
-# ends the messages of errors about workers with different environments
-_DIFFERENT = (
-    "results would depend on the worker. A factory must make the same environment in every process; use a "
-    "fixed seed for everything that it draws at random, such as a map, and np.zeros instead of np.empty"
-)
-
-
-def common_description(workers: Sequence[Worker]) -> EnvDescription:
-    """Return the description that all workers have in common."""
-    first = workers[0].description
-    for worker in workers:
-        description = worker.description
-        if description is None or first is None:
-            raise WorkerStartError(
-                f"workers: expected each to host a planvec.PlanEnv, but {worker.name} does not; "
-                "pass ExternalProcess(lambda: planvec.PlanEnv(...))"
-            )
-        check_same(worker.name, first, description)
-    assert first is not None
-    return first
-
-
-def check_same(name: str, first: EnvDescription, description: EnvDescription) -> None:
-    """Check that a worker has the same environment as the first one."""
-    for what, one, other in (
-        ("observation_space", first.observation_space, description.observation_space),
-        ("action_space", first.action_space, description.action_space),
-        ("state_dtype", first.state_dtype, description.state_dtype),
-    ):
-        if one != other:
-            raise WorkerStartError(
-                f"workers: {name} made another environment than the first: its {what} is {other}, not {one}"
-            )
-    _check_code(f"workers: {name}", first, description)
-    difference = _difference(first, description)
-    if difference:
-        raise WorkerStartError(f"workers: {name} made another environment than the first: {difference}")
-
-
-def check_replacement(name: str, before: EnvDescription, description: EnvDescription) -> None:
-    """Check that a worker that was restarted has the same environment as before."""
-    _check_code(f"{name} was restarted, and", before, description)
-    difference = _difference(before, description)
-    if difference:
-        raise WorkerStartError(f"{name} was restarted and made another environment: {difference}")
-
-
-def _difference(first: EnvDescription, other: EnvDescription) -> str:
-    """Return how two environments differ in what they hold or how they behaved; "" if they do not."""
-    if (other.state_format, other.fingerprint) != (first.state_format, first.fingerprint):
-        return _DIFFERENT
-    for number, (one, another) in enumerate(zip(first.walk, other.walk, strict=False), 1):
-        if one != another:
-            return (
-                f"step {number} of the same random walk had another outcome. {_DIFFERENT}. If it depends on "
-                "the order of a set of objects, which follows their addresses, use a dict or a list instead"
-            )
-    return ""
-
-
-def _check_code(name: str, first: EnvDescription, description: EnvDescription) -> None:
-    """Check that two environments come from the same code. Files that only one has imported do not count."""
-    changed = sorted(path for path, code in first.code.items() if description.code.get(path, code) != code)
-    if changed:
-        raise WorkerStartError(
-            f"{name} imported other code than the workers before it: since the environment was opened, "
-            f"there was a change of {', '.join(changed)}. Open the environment again to use the new code"
-        )
-
-
 # -- Steps small batches in this process, where sending them to workers takes longer.
 #
 #     run(request) ---> workers        large batches, promises, and all that is no step or rollout
@@ -200,9 +127,6 @@ _NUM_BEFORE = 100
 # Work of a batch up to which workers would answer later. Their messages, and waking them, take 150 to 200 us
 # more than their shares of the work (CartPole, 16 rows: 220 us with two workers, 125 us here).
 _MESSAGE_SECONDS = 250e-6
-
-
-# -- The backend ---------------------------------------------------------------------------------------------
 
 
 class Sharded(Backend):
@@ -264,7 +188,17 @@ class Sharded(Backend):
             for record in self._records:
                 if record.failure is not None:
                     raise record.failure
-            self.description = common_description([worker for worker in workers if worker.is_ready])
+            descriptions: list[EnvDescription] = []
+            for worker in workers:
+                if worker.is_ready and worker.description is None:
+                    raise WorkerStartError(
+                        f"workers: expected each to host a planvec.PlanEnv, but {worker.name} does not; "
+                        "pass ExternalProcess(lambda: planvec.PlanEnv(...))"
+                    )
+                if worker.is_ready and worker.description is not None:
+                    descriptions.append(worker.description)
+                    check_same(worker.name, descriptions[0], worker.description)
+            self.description = descriptions[0]
         except BaseException:
             self.close()
             raise
@@ -302,8 +236,8 @@ class Sharded(Backend):
                     self._queue.add(call)
                     self._dispatch()
                     self._auditor.begin(self._records)
-                    if keep:
-                        call.copy_request()
+                    if keep and not call.is_done:  # the caller may change the arrays from now on
+                        call.request = call.request.copy()
                     call.prepare()
             except BaseException:  # Ctrl-C: nobody will read the promise
                 call.abandon()
@@ -350,10 +284,11 @@ class Sharded(Backend):
 
     def _is_small(self, request: Request[Any]) -> bool:
         """Return whether this process would perform a request for steps or rollouts sooner than workers."""
-        if request.num_rows > _MAX_STEPS:
+        num_rows = request.num_rows
+        if num_rows > _MAX_STEPS:
             return False
         steps = request.steps
-        num_steps = int(steps.sum()) if isinstance(steps, np.ndarray) else steps * request.num_rows
+        num_steps = int(steps.sum()) if isinstance(steps, np.ndarray) else steps * num_rows
         step_seconds = self._paces[type(request)].seconds  # as the workers have measured
         return 0 < num_steps <= _MAX_STEPS and num_steps * step_seconds <= _MESSAGE_SECONDS
 
