@@ -211,7 +211,7 @@ def _load(name: str, parameters: Mapping[str, Any]) -> Any:
         start = game.new_initial_state()  # where some check their parameters
     except (pyspiel.SpielError, TypeError, IndexError) as error:
         raise UnsupportedEnvError(f"{name}: {error}") from error
-    reason = _why_not(game.get_type(), game.num_players()) or _why_impure(game, start)
+    reason = _why_not(game, start)
     if reason:
         raise UnsupportedEnvError(
             f"{name}: expected a game for one player, or for two who take turns, {reason}"
@@ -219,8 +219,9 @@ def _load(name: str, parameters: Mapping[str, Any]) -> Any:
     return game
 
 
-def _why_not(kind: Any, num_players: int) -> str:
-    """Return why a game of a type is not supported; "" if it is."""
+def _why_not(game: Any, start: Any) -> str:
+    """Return why a game is not supported; "" if it is."""
+    kind, num_players = game.get_type(), game.num_players()
     if num_players not in (1, 2):
         return f"got one for {num_players}"
     if kind.dynamics != _SEQUENTIAL:
@@ -233,17 +234,10 @@ def _why_not(kind: Any, num_players: int) -> str:
         return "with known chances, got one that draws by itself"
     if not kind.provides_observation_tensor:
         return "with an observation tensor, got one without"
-    return ""
-
-
-def _why_impure(game: Any, start: Any) -> str:
-    """Return why the result of an action depends on more than the state; "" if it does not.
-
-    The types of some transformed games say that nothing is random.
-    """
+    # The types of some transformed games say that nothing is random.
     if "add_noise(" in str(game):
         return "got one whose returns have noise that is drawn when an end is seen for the first time"
-    if start.is_chance_node() and game.get_type().chance_mode == _TYPE.ChanceMode.DETERMINISTIC:
+    if start.is_chance_node() and kind.chance_mode == _TYPE.ChanceMode.DETERMINISTIC:
         return "with known chances, got one that declares none and begins with chance"
     return ""
 

@@ -30,7 +30,8 @@ from processes import is_zombie_or_gone, wait_until_dead
 import planvec
 from planvec import ExternalProcess, PlanEnv
 from planvec.backends import Sharded, client
-from planvec.backends.base import Stats, Waiter
+from planvec.backends.base import Stats
+from planvec.backends.client import Waiter
 from planvec.backends.processes import starting
 from planvec.backends.processes import worker as worker_module
 from planvec.backends.sharded.call import Call, Pace

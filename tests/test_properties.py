@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import planvec
-from planvec.backends.base import Stats, Waiter
+from planvec.backends.base import Stats
+from planvec.backends.client import Waiter
 from planvec.backends.sharded.call import Call, Pace
 from planvec.rows import ActionStreams, StepBatch, decode_columns, encode_columns, infos
 

@@ -14,7 +14,8 @@ from gymnasium.envs.classic_control import AcrobotEnv, CartPoleEnv, acrobot
 from marks import slow_after
 
 import planvec
-from planvec.backends import in_process
+from planvec.backends.sharded import backend as sharded
+from planvec.rows import StepBatch
 from planvec.stepping import EnvStepper
 
 FEW, MANY = 4, 256
@@ -23,8 +24,8 @@ FEW, MANY = 4, 256
 @pytest.fixture(autouse=True)
 def _this_process_counts_as_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fix what is measured, which depends on the machine: no test may."""
-    monkeypatch.setattr(in_process, "_NUM_BEFORE", 1)
-    monkeypatch.setattr(in_process, "_MESSAGE_SECONDS", 1e9)
+    monkeypatch.setattr(sharded, "_NUM_BEFORE", 1)
+    monkeypatch.setattr(sharded, "_MESSAGE_SECONDS", 1e9)
 
 
 @pytest.fixture
@@ -199,29 +200,12 @@ def test_what_an_environment_raises_is_the_same_error() -> None:
 # -- what is measured -----------------------------------------------------------------------------
 
 
-def test_batches_whose_steps_take_longer_than_a_message_go_to_workers(
-    monkeypatch: pytest.MonkeyPatch, here: list[int]
-) -> None:
+def test_batches_whose_steps_take_longer_than_messages_go_to_workers(here: list[int]) -> None:
     with planvec.make("CartPole-v1", num_workers=2) as env:
         step_often(env)
-        assert env._backend._step_seconds > 0.0
         num_here = len(here)
-        env._backend._step_seconds = 2e9 / FEW
-        step_often(env)
+        env._backend._paces[StepBatch].seconds = 2e9 / FEW
+        step(env)
         assert len(here) == num_here
-        for _ in range(40):  # they are tried here again, since the first steps may have been slow
-            step(env)
+        step_often(env)  # the workers have measured that they are fast
         assert len(here) > num_here
-
-
-def test_a_batch_that_another_process_has_delayed_does_not_send_the_next_ones_to_workers(
-    monkeypatch: pytest.MonkeyPatch, here: list[int]
-) -> None:
-    with planvec.make("CartPole-v1", num_workers=2) as env:
-        step_often(env)
-        before = env._backend._step_seconds
-        clock = iter((0.0, 1000.0))
-        with monkeypatch.context() as patch:
-            patch.setattr(in_process.time, "perf_counter", lambda: next(clock, 2000.0))
-            step(env)
-        assert before < env._backend._step_seconds < 1.2 * before

@@ -5,6 +5,9 @@ To add a backend, write a `Worker` for `Sharded` or a new `Backend`, in a folder
 
 from __future__ import annotations
 
+# Hands on the names that other folders use.
+# ruff: noqa: F401
+# mypy: implicit-reexport
 from planvec.backends.audit import DEFAULT_AUDIT, check_audit, check_limits
 from planvec.backends.base import Backend, ExitReason, Stats, Worker, WorkerExit
 from planvec.backends.choice import ray_connection, ray_opener
@@ -23,32 +26,3 @@ from planvec.backends.processes.worker import (
 from planvec.backends.sharded.backend import Sharded
 from planvec.backends.sharded.recovery import pause_before_restart
 from planvec.backends.signals import DelayedSignals
-
-__all__ = [
-    "DEFAULT_AUDIT",
-    "Allocator",
-    "Backend",
-    "DelayedSignals",
-    "ExitReason",
-    "ExternalProcess",
-    "InProcess",
-    "ProcessWorker",
-    "ServedProcesses",
-    "ServedRequest",
-    "Server",
-    "Sharded",
-    "Stats",
-    "Worker",
-    "WorkerExit",
-    "check_audit",
-    "check_limits",
-    "load_from_parent",
-    "load_pickled",
-    "num_cores",
-    "open_processes",
-    "over_processes",
-    "pause_before_restart",
-    "pickle_for_worker",
-    "ray_connection",
-    "ray_opener",
-]

@@ -8,12 +8,13 @@ Rows are chosen such that the second steps take a fixed fraction of the time of 
 
 from __future__ import annotations
 
+import copy
 import random
 from dataclasses import dataclass
 from typing import Any
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
-from planvec.rows import Answer, Outputs, Request, copy_tree
+from planvec.rows import Answer, Outputs, Request
 from planvec.stepping import output_difference
 
 DEFAULT_AUDIT = 0.005  # fraction of the time that is spent on audits unless the user chooses another
@@ -75,22 +76,7 @@ class Audit:
         self._budget -= cost
         row = rows.start + index
         one = request.part(slice(row, row + 1)).copy()
-        return AuditedRow(one, _copy(answer.outputs.part(slice(index, index + 1))), row, name)
-
-
-def _copy(outputs: Outputs) -> Outputs:
-    """Return a copy of the results of one row."""
-    return Outputs(
-        new_states=None if outputs.new_states is None else outputs.new_states.copy(),
-        observations=None if outputs.observations is None else copy_tree(outputs.observations),
-        rewards=None if outputs.rewards is None else outputs.rewards.copy(),
-        terminated=None if outputs.terminated is None else outputs.terminated.copy(),
-        truncated=None if outputs.truncated is None else outputs.truncated.copy(),
-        num_steps=None if outputs.num_steps is None else outputs.num_steps.copy(),
-    )
-
-
-# -- Checks the limits of workers that users pass ------------------------------------------------------------
+        return AuditedRow(one, copy.deepcopy(answer.outputs.part(slice(index, index + 1))), row, name)
 
 
 def check_limits(timeout: Any, max_restarts: Any, max_worker_rss: Any, audit: Any = DEFAULT_AUDIT) -> None:

@@ -1,4 +1,4 @@
-"""Defines backends, workers and promises of answers, their statistics, and how callers wait.
+"""Defines backends, workers and futures of answers, and their statistics.
 
 BatchEnv --Request--> Backend            a promise holds the answer or the error, on every backend
                          |
@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol, Self, TypeVar
 
-from planvec.errors import PlanvecError, WorkerTimeoutError
+from planvec.errors import ClosedError, PlanvecError, WorkerStartError
 from planvec.rows import Answer, EnvDescription, KernelUse, Perform, Promise, Request
-
-# -- Defines the counts of a backend: rows, chunks, retries and worker exits ---------------------------------
 
 
 class ExitReason(Enum):
@@ -75,113 +72,6 @@ class Stats:
     def outgrown(self) -> int:
         """Workers that were replaced because they used more memory than `max_worker_rss`."""
         return self.exits[ExitReason.OUTGROWN]
-
-
-# -- Lets several threads wait for answers at once.
-#
-# Workers with threads of their own (actors) call `notify` after each answer. Processes have no such thread:
-# a thread that waits reads their messages. Leader and followers: one waiting thread at a time, the leader,
-# reads the messages of all workers; the other threads wait until it notifies them.
-
-_MAX_SECONDS = 0.5  # longest time that a follower waits before it checks by itself
-
-
-class WorkerGroup(Protocol):
-    """Handles the messages of several workers in one poll, and closes the workers together."""
-
-    def poll(self) -> None:
-        """Handle all messages that have arrived, without waiting."""
-        ...
-
-    def wait(self, timeout: float | None) -> bool:
-        """Wait until a message arrives, and handle it."""
-        # `timeout`: Seconds to wait, or None for no limit.
-        # Returns whether a message arrived.
-        ...
-
-    def close(self) -> None:
-        """Close all workers at the same time, with one common deadline."""
-        ...
-
-
-class Waiter:
-    """Lets threads wait until their call is done."""
-
-    # `group`: None if the workers have threads of their own. `on_idle` is called when no message came for a
-    # while; it completes what an interrupt left undone.
-
-    def __init__(self, group: WorkerGroup | None = None, on_idle: Callable[[], None] = lambda: None) -> None:
-        self._group = group
-        self._on_idle = on_idle
-        self._condition = threading.Condition()
-        # Reentrant: if a signal handler raises just after this thread acquired it, the thread can go on.
-        self._leader_lock = threading.RLock()
-        self._num_followers = 0
-
-    def notify(self) -> None:
-        """Wake the threads that wait, after an answer or a change."""
-        if self._num_followers:
-            with self._condition:
-                self._condition.notify_all()
-
-    def poll(self) -> None:
-        """Handle all messages that have arrived, without waiting."""
-        if self._group is not None and self._leader_lock.acquire(blocking=False):
-            try:
-                self._group.poll()
-            finally:
-                self._give_up_lead()
-
-    def wait_for(self, is_done: Callable[[], bool], timeout: float | None) -> None:
-        """Wait until `is_done()` returns True."""
-        # `is_done` is evaluated after every message, so it must be cheap.
-        # `timeout`: Seconds to wait in total, or None for no limit.
-        deadline = None if timeout is None else time.monotonic() + timeout
-        if deadline is not None:
-            self.poll()  # messages that have arrived count, even if the timeout is 0
-        while not is_done():
-            if deadline is not None and time.monotonic() >= deadline:
-                raise WorkerTimeoutError(
-                    f"not ready within {timeout:g} s; the promise stays valid: call result() again"
-                )
-            if self._group is not None and self._leader_lock.acquire(blocking=False):
-                try:
-                    self._lead(self._group, is_done, deadline)
-                finally:
-                    self._give_up_lead()
-            else:
-                self._follow(is_done, deadline)
-
-    def _lead(self, group: WorkerGroup, is_done: Callable[[], bool], deadline: float | None) -> None:
-        """Handle messages until `is_done()` or the deadline."""
-        while not is_done():
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                return
-            if not group.wait(left):
-                self._on_idle()
-            if self._num_followers:
-                self.notify()
-
-    def _give_up_lead(self) -> None:
-        self._leader_lock.release()
-        self.notify()
-
-    def _follow(self, is_done: Callable[[], bool], deadline: float | None) -> None:
-        with self._condition:
-            self._num_followers += 1
-            try:
-                if is_done():
-                    return
-                if self._group is not None and self._leader_lock.acquire(blocking=False):
-                    self._leader_lock.release()  # there is no leader: become it
-                    return
-                left = _MAX_SECONDS if deadline is None else min(_MAX_SECONDS, deadline - time.monotonic())
-                was_notified = self._condition.wait(max(0.0, left))
-            finally:
-                self._num_followers -= 1
-        if not was_notified:
-            self._on_idle()
 
 
 _KILLS_PER_EXIT = 10  # number of workers killed from outside that count as much as one exit of another kind
@@ -283,9 +173,6 @@ class WorkerExit(Exception):  # noqa: N818 - an event, not an error of its own
         return self.reason is ExitReason.TIMEOUT
 
 
-# -- Defines `Pending`, a request to a worker and the future of its answer -----------------------------------
-
-
 class Pending:
     """Holds a request to a worker, and is the future of its answer."""
 
@@ -354,11 +241,12 @@ class Pending:
                 self._report(self._callback)
 
     def fail(self, exit: WorkerExit, is_current: bool) -> None:
-        """Fail the request after the exit of the worker."""
-        # `is_current`: whether the worker was executing this request.
-        if not is_current and exit.is_cause:
-            exit = exit.of_another()
-        self.finish(error=exit)
+        """Fail the request after the exit of the worker, or with the error of a worker that was closed."""
+        # `is_current`: whether the worker was executing this request; no other one can be the cause.
+        if isinstance(exit.error, ClosedError):
+            self.finish(error=exit.error)
+            return
+        self.finish(error=exit if is_current or not exit.is_cause else exit.of_another())
 
     def describe(self) -> str:
         """Return the text for messages, such as "step of 8 rows"."""
@@ -375,9 +263,6 @@ class Pending:
 
 # the future of an answer; workers with threads of their own return one of the standard library
 Future = concurrent.futures.Future[Answer] | Pending
-
-
-# -- The protocol of workers ---------------------------------------------------------------------------------
 
 
 class Worker(Protocol):
@@ -436,3 +321,46 @@ class Worker(Protocol):
     def close(self) -> None:
         """Close the worker. Futures that are not done raise `ClosedError`."""
         ...
+
+
+# -- Checks that workers and their replacements have the same environment ------------------------------------
+
+# ends the messages of errors about workers with different environments
+_DIFFERENT = (
+    "results would depend on the worker. A factory must make the same environment in every process; use a "
+    "fixed seed for everything that it draws at random, such as a map, and np.zeros instead of np.empty"
+)
+
+
+def check_same(name: str, first: EnvDescription, description: EnvDescription, how: str = "") -> None:
+    """Check that a worker has the same environment as the first one, or as it had before `how`."""
+    # Files that only one of them has imported do not count.
+    changed = sorted(path for path, code in first.code.items() if description.code.get(path, code) != code)
+    if changed:
+        who = f"{name} {how}, and" if how else f"workers: {name}"
+        raise WorkerStartError(
+            f"{who} imported other code than the workers before it: since the environment was opened, "
+            f"there was a change of {', '.join(changed)}. Open the environment again to use the new code"
+        )
+    made = "made another environment"
+    made = f"{name} {how} and {made}" if how else f"workers: {name} {made} than the first"
+    for what in ("observation_space", "action_space", "state_dtype"):
+        one, other = getattr(first, what), getattr(description, what)
+        if one != other:
+            raise WorkerStartError(f"{made}: its {what} is {other}, not {one}")
+    difference = _difference(first, description)
+    if difference:
+        raise WorkerStartError(f"{made}: {difference}")
+
+
+def _difference(first: EnvDescription, other: EnvDescription) -> str:
+    """Return how two environments differ in what they hold or how they behaved; "" if they do not."""
+    if (other.state_format, other.fingerprint) != (first.state_format, first.fingerprint):
+        return _DIFFERENT
+    for number, (one, another) in enumerate(zip(first.walk, other.walk, strict=False), 1):
+        if one != another:
+            return (
+                f"step {number} of the same random walk had another outcome. {_DIFFERENT}. If it depends on "
+                "the order of a set of objects, which follows their addresses, use a dict or a list instead"
+            )
+    return ""

@@ -4,7 +4,7 @@
     request:  submitted -> waiting (any number) -> sent -> done
 
 A subclass is the transport: it starts a process or an actor, sends requests and hands in answers. The parent
-runs no thread for it: a thread that waits reads the messages and checks the deadlines (see `ClientGroup`).
+runs no thread for it: a thread that waits reads the messages and checks the deadlines (see `WorkerGroup`).
 
 A signal handler of the user may raise anywhere. A step that must not stay half done is marked while it lasts.
 If a call finds such a mark, a handler has raised in the step: the worker is replaced, and its requests are
@@ -21,9 +21,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from planvec.backends.base import ExitReason, Pending, WorkerExit
+from planvec.backends.base import ExitReason, Pending, WorkerExit, check_same
+from planvec.backends.messages import Failure, load_pickled
 from planvec.backends.signals import DelayedSignals, is_from_handler
-from planvec.errors import ClosedError, EnvError, InvalidBatchError, PlanvecError, WorkerStartError
+from planvec.errors import (
+    ClosedError,
+    EnvError,
+    InvalidBatchError,
+    PlanvecError,
+    UnsupportedEnvError,
+    WorkerStartError,
+    WorkerTimeoutError,
+)
 from planvec.rows import Answer, EnvDescription, Request
 
 START_SECONDS = 60.0  # longest time for a worker that runs to make its object
@@ -148,6 +157,29 @@ class WorkerClient(ABC):
         except WorkerStartError as error:  # out of processes, memory or files
             self._end(WorkerExit(ExitReason.CRASH, str(error), was_starting=True))
 
+    def _read_ready(self, sent: bytes | Failure, first: Any, how: str = "was restarted") -> Any:
+        """Return the description of the object that the worker has made; None if it has none."""
+        # `sent`: the pickled description, or what went wrong. `first`: the description from before `how`.
+        if isinstance(sent, Failure):
+            error = sent.to_error()
+            if isinstance(error, UnsupportedEnvError):
+                raise error
+            text = f"{self.name} could not be started: {sent.type_name}: {sent.detail}"
+            raise WorkerStartError(text) from error.__cause__
+        try:
+            described = load_pickled(sent)
+        except Exception as unreadable:  # the spaces may be of classes of the user
+            if is_from_handler(unreadable):
+                raise
+            raise WorkerStartError(
+                f"{self.name}: the description of its environment cannot be read in this process "
+                f"({type(unreadable).__name__}: {unreadable}); define the classes of its spaces in a module "
+                "that this process can import"
+            ) from unreadable
+        if isinstance(first, EnvDescription) and isinstance(described, EnvDescription):
+            check_same(self.name, first, described, how)
+        return described
+
     def become_ready(self, description: EnvDescription | None) -> None:
         """Accept requests: the object is made."""
         self.description = description
@@ -203,7 +235,7 @@ class WorkerClient(ABC):
             self._replace_if_interrupted()
             was_in_step, self._in_step = self._in_step, True  # a callback of another step may call this
             if self.exit is not None:
-                _fail(pending, self.exit, is_current=False)
+                pending.fail(self.exit, is_current=False)
             else:
                 self._waiting.append(pending)
                 self._send_waiting()
@@ -395,17 +427,9 @@ class WorkerClient(ABC):
             self._answering, self._starts_at = None, math.inf
             self.exit = exit
             for pending in reversed(lost):  # each is retried first, so that the oldest comes first
-                _fail(pending, exit, is_current=pending is current)
+                pending.fail(exit, is_current=pending is current)
             self._in_step = False
             self._changed(self)
-
-
-def _fail(pending: Pending, exit: WorkerExit, is_current: bool) -> None:
-    """Fail a request after the exit of its worker, or with the error of a worker that was closed."""
-    if isinstance(exit.error, ClosedError):
-        pending.finish(error=exit.error)
-    else:
-        pending.fail(exit, is_current)
 
 
 def limit(workers: Sequence[WorkerClient], timeout: float | None, max_worker_rss: int | None) -> None:
@@ -427,18 +451,25 @@ def limit(workers: Sequence[WorkerClient], timeout: float | None, max_worker_rss
         worker.timeout, worker.max_rss = timeout, max_worker_rss
 
 
-# -- Checks the deadlines of several workers, and closes them together ---------------------------------------
-
 _CLOCK_SECONDS = 0.05  # interval of the deadline checks while answers arrive without a pause
-_MAX_SECONDS = 0.5  # longest sleep: another thread may have restarted a worker
+# Longest sleep: another thread may have restarted a worker, or have left without notifying a follower
+_MAX_SECONDS = 0.5
 
 
-class ClientGroup:
-    """Handles several workers together. A subclass reads their messages; see `backends.base.WorkerGroup`."""
+class WorkerGroup(ABC):
+    """Handles several workers together. A subclass reads their messages."""
 
     def __init__(self, workers: Sequence[WorkerClient]) -> None:
         self._workers = workers
         self._next_clock_check = 0.0
+
+    @abstractmethod
+    def poll(self) -> None:
+        """Handle all messages that have arrived, without waiting."""
+
+    @abstractmethod
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until something happens, handle it, and return True; False after `timeout` seconds."""
 
     def _seconds(self, timeout: float | None, now: float) -> float:
         """Return the seconds until the next deadline."""
@@ -461,3 +492,90 @@ class ClientGroup:
             deadline = time.monotonic() + _GRACE_SECONDS
             for worker in self._workers:
                 worker.finish_close(deadline)
+
+
+# -- Lets several threads wait for answers at once.
+#
+# Workers with threads of their own (actors) call `notify` after each answer. Processes have no such thread:
+# a thread that waits reads their messages. Leader and followers: one waiting thread at a time, the leader,
+# reads the messages of all workers; the other threads wait until it notifies them.
+
+
+class Waiter:
+    """Lets threads wait until their call is done."""
+
+    # `group`: None if the workers have threads of their own. `on_idle` is called when no message came for a
+    # while; it completes what an interrupt left undone.
+
+    def __init__(self, group: WorkerGroup | None = None, on_idle: Callable[[], None] = lambda: None) -> None:
+        self._group = group
+        self._on_idle = on_idle
+        self._condition = threading.Condition()
+        # Reentrant: if a signal handler raises just after this thread acquired it, the thread can go on.
+        self._leader_lock = threading.RLock()
+        self._num_followers = 0
+
+    def notify(self) -> None:
+        """Wake the threads that wait, after an answer or a change."""
+        if self._num_followers:
+            with self._condition:
+                self._condition.notify_all()
+
+    def poll(self) -> None:
+        """Handle all messages that have arrived, without waiting."""
+        if self._group is not None and self._leader_lock.acquire(blocking=False):
+            try:
+                self._group.poll()
+            finally:
+                self._give_up_lead()
+
+    def wait_for(self, is_done: Callable[[], bool], timeout: float | None) -> None:
+        """Wait until `is_done()` returns True."""
+        # `is_done` is evaluated after every message, so it must be cheap.
+        # `timeout`: Seconds to wait in total, or None for no limit.
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if deadline is not None:
+            self.poll()  # messages that have arrived count, even if the timeout is 0
+        while not is_done():
+            if deadline is not None and time.monotonic() >= deadline:
+                raise WorkerTimeoutError(
+                    f"not ready within {timeout:g} s; the promise stays valid: call result() again"
+                )
+            if self._group is not None and self._leader_lock.acquire(blocking=False):
+                try:
+                    self._lead(self._group, is_done, deadline)
+                finally:
+                    self._give_up_lead()
+            else:
+                self._follow(is_done, deadline)
+
+    def _lead(self, group: WorkerGroup, is_done: Callable[[], bool], deadline: float | None) -> None:
+        """Handle messages until `is_done()` or the deadline."""
+        while not is_done():
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            if not group.wait(left):
+                self._on_idle()
+            if self._num_followers:
+                self.notify()
+
+    def _give_up_lead(self) -> None:
+        self._leader_lock.release()
+        self.notify()
+
+    def _follow(self, is_done: Callable[[], bool], deadline: float | None) -> None:
+        with self._condition:
+            self._num_followers += 1
+            try:
+                if is_done():
+                    return
+                if self._group is not None and self._leader_lock.acquire(blocking=False):
+                    self._leader_lock.release()  # there is no leader: become it
+                    return
+                left = _MAX_SECONDS if deadline is None else min(_MAX_SECONDS, deadline - time.monotonic())
+                was_notified = self._condition.wait(max(0.0, left))
+            finally:
+                self._num_followers -= 1
+        if not was_notified:
+            self._on_idle()

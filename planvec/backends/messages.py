@@ -30,8 +30,7 @@ from cloudpickle import cloudpickle
 from gymnasium.envs.registration import EnvSpec, registry
 
 from planvec import errors
-from planvec.backends.signals import is_from_handler
-from planvec.errors import EnvError, PlanvecError, UnsupportedEnvError, WorkerStartError
+from planvec.errors import EnvError, UnsupportedEnvError, WorkerStartError
 from planvec.rows import Answer, Outputs, unpicklable_rows
 from planvec.stepping import text_of
 
@@ -56,7 +55,14 @@ def explain(value: Any, error: Exception) -> str:
     tracer = _Tracer(io.BytesIO())
     with contextlib.suppress(Exception):
         tracer.dump(value)
-    return f"{_describe(tracer.visited)} cannot be pickled ({type(error).__name__}: {error})"
+    visited = tracer.visited
+    what = f"an object of type {type(visited[-1]).__qualname__}"
+    # the last object that has a name in those before it, or one that contains it
+    for index in reversed(range(len(visited))):
+        if not _can_be_pickled(visited[index]) and (name := _name_of(visited[index], visited[:index])):
+            what = name
+            break
+    return f"{what} cannot be pickled ({type(error).__name__}: {error})"
 
 
 def _is_importable(value: Any) -> bool:
@@ -168,14 +174,6 @@ class _Tracer(_Pickler):
     def reducer_override(self, value: Any) -> Any:
         self.visited.append(value)
         return super().reducer_override(value)
-
-
-def _describe(visited: list[Any]) -> str:
-    """Return the name of the last object, found in the objects before it, or of one that contains it."""
-    for index in reversed(range(len(visited))):
-        if not _can_be_pickled(visited[index]) and (name := _name_of(visited[index], visited[:index])):
-            return name
-    return f"an object of type {type(visited[-1]).__qualname__}"
 
 
 def _can_be_pickled(value: Any) -> bool:
@@ -291,7 +289,15 @@ def _fill(fill: Any, new: list[type], cls: type, state: Any) -> type:
 def load_from_parent(data: bytes) -> Any:
     """Return what the parent has pickled by cloudpickle."""
     value = load_pickled(data)
-    _register_main_classes()
+    # cloudpickle sends the classes of the script by value. States and infos with instances of them are
+    # pickled by name, so that their bytes are the same in every process: pickle finds them in `__main__`.
+    tracked = getattr(cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", {})
+    main_module = sys.modules["__main__"]
+    for cls in list(tracked):
+        if cls.__module__ == "__main__" and "." not in cls.__qualname__:
+            known = vars(main_module).setdefault(cls.__qualname__, cls)
+            if isinstance(known, type) and issubclass(cls, known):  # class State(namedtuple("State", ...))
+                setattr(main_module, cls.__qualname__, cls)
     return value
 
 
@@ -300,19 +306,6 @@ def track_main_classes() -> None:
     for value in list(vars(sys.modules["__main__"]).values()):
         if isinstance(value, type) and value.__module__ == "__main__":
             cloudpickle._get_or_create_tracker_id(value)
-
-
-def _register_main_classes() -> None:
-    """Register the classes of the user's script in `__main__`, where pickle finds them by name."""
-    # cloudpickle sends these classes by value. States and infos with instances of them are pickled by name,
-    # so that their bytes are the same in every process.
-    tracked = getattr(cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", {})
-    main_module = sys.modules["__main__"]
-    for cls in list(tracked):
-        if cls.__module__ == "__main__" and "." not in cls.__qualname__:
-            known = vars(main_module).setdefault(cls.__qualname__, cls)
-            if isinstance(known, type) and issubclass(cls, known):  # class State(namedtuple("State", ...))
-                setattr(main_module, cls.__qualname__, cls)
 
 
 # -- Sends the factory of a worker, with the ids of environments that this process has registered ------------
@@ -370,7 +363,8 @@ def _make_registered(factory: Callable[[], Any], specs: dict[str, EnvSpec]) -> A
         made = factory()
     except Exception as raised:
         error = raised
-    if any(_differs(registry.get(env_id), spec) for env_id, spec in specs.items()):
+    registered = ((registry.get(env_id), spec) for env_id, spec in specs.items())
+    if any(present is not spec and repr(present) != repr(spec) for present, spec in registered):
         # The script had registered an id of this package again, and the package has now replaced it here.
         close = getattr(made, "close", None)
         if callable(close):
@@ -380,11 +374,6 @@ def _make_registered(factory: Callable[[], Any], specs: dict[str, EnvSpec]) -> A
     if error is not None:
         raise error
     return made
-
-
-def _differs(one: EnvSpec | None, other: EnvSpec) -> bool:
-    """Return whether an id was registered with other contents."""
-    return one is not other and repr(one) != repr(other)
 
 
 # -- Sends exceptions from a worker to its parent as text.
@@ -429,34 +418,6 @@ class Failure:
             error = errors.EnvError(f"{self.type_name}: {self.detail}")
         error.__cause__ = errors.RemoteTraceback(self.text)
         return error
-
-
-# -- Reads the first message of a worker, which says whether its object was made -----------------------------
-
-
-def start_error(failure: Failure, name: str) -> PlanvecError:
-    """Return the error for a worker that could not make its object."""
-    error: PlanvecError = failure.to_error()
-    if isinstance(error, UnsupportedEnvError):
-        return error
-    cause = error.__cause__
-    error = WorkerStartError(f"{name} could not be started: {failure.type_name}: {failure.detail}")
-    error.__cause__ = cause
-    return error
-
-
-def read_description(payload: bytes, name: str) -> Any:
-    """Unpickle a description, whose spaces may be of classes of the user."""
-    try:
-        return load_pickled(payload)
-    except Exception as error:
-        if is_from_handler(error):
-            raise
-        raise WorkerStartError(
-            f"{name}: the description of its environment cannot be read in this process "
-            f"({type(error).__name__}: {error}); define the classes of its spaces in a module that this "
-            "process can import"
-        ) from error
 
 
 # -- Writes answers that are values, or lists of values: frames, attributes, what a method returned ----------

@@ -362,13 +362,15 @@ class _Factory:
             module, _, name = entry.partition(":")
         else:
             module, name = getattr(entry, "__module__", None) or "", getattr(entry, "__name__", "")
-        # Whether the process of the user may step the environment, too: it is in pure Python, of Gymnasium,
-        # saved by planvec's codec, and shows no window. (A kernel would take long to load.)
-        self.is_harmless = (
+        # Returns a stepper of the environment in the process of the user, if that may step it, too: it is in
+        # pure Python, of Gymnasium, saved by planvec's codec, and shows no window. (A kernel would take long
+        # to load.) Else None.
+        is_harmless_env = (
             (options["codec"], options["render_mode"], options["compiled"]) == (None, None, False)
             and is_harmless(module, name)
             and _class_of(source) not in self._codecs.envs
         )
+        self.open_here: Callable[[], EnvStepper] | None = self._stepper if is_harmless_env else None
 
     def __call__(self) -> PlanEnv:
         self._codecs.install()
@@ -387,8 +389,7 @@ class _Factory:
                 record.setdefault(name, []).append(part)
         return record
 
-    def open_here(self) -> EnvStepper:
-        """Return a stepper of the environment in this process."""
+    def _stepper(self) -> EnvStepper:
         return PlanEnv(self._source, **self._options).stepper
 
 

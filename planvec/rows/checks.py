@@ -37,7 +37,15 @@ def check_actions(space: Space[Any], actions: Any) -> tuple[Any, int]:
         array = _check_leaf(space, actions, "actions")
         return array, len(array)
     if not is_fixed(space):
-        return _check_listed(space, actions)
+        if isinstance(actions, (str, bytes, dict)) or not hasattr(actions, "__len__"):
+            raise InvalidBatchError(
+                f"actions: expected a sequence of elements of {space}, got {type(actions).__name__}"
+            )
+        rows = list(actions)
+        for index, action in enumerate(rows):
+            if not space.contains(action):
+                raise InvalidBatchError(f"actions[{index}]: expected an element of {space}, got {action!r}")
+        return rows, len(rows)
     checked = _check_tree(space, actions, "actions")
     lengths = {len(leaf) for leaf in leaves(checked)}
     if len(lengths) > 1:
@@ -58,18 +66,6 @@ def one_action(space: Space[Any], action: Any) -> Any:
         parts = zip(space.spaces, action, strict=False)
         return tuple(one_action(child, part) for child, part in parts)
     return np.asarray(action)[None] if is_fixed(space) else [action]
-
-
-def _check_listed(space: Space[Any], actions: Any) -> tuple[list[Any], int]:
-    if isinstance(actions, (str, bytes, dict)) or not hasattr(actions, "__len__"):
-        raise InvalidBatchError(
-            f"actions: expected a sequence of elements of {space}, got {type(actions).__name__}"
-        )
-    rows = list(actions)
-    for index, action in enumerate(rows):
-        if not space.contains(action):
-            raise InvalidBatchError(f"actions[{index}]: expected an element of {space}, got {action!r}")
-    return rows, len(rows)
 
 
 def _check_tree(space: Space[Any], actions: Any, name: str) -> Any:
@@ -263,7 +259,9 @@ def check_dt(dt: Any, num_rows: int) -> NDArray[np.int64]:
         if dt == 1 and num_rows <= len(_ONES):
             return _ONES[:num_rows]
         return np.broadcast_to(np.int64(dt), num_rows)  # a million rows take no memory
-    if _are_valid(dt, num_rows):
+    has_form = type(dt) is np.ndarray and dt.dtype == _INT64 and dt.shape == (num_rows,)
+    # For small batches, argmin and argmax take a third of the time of a comparison or of min and max.
+    if has_form and (not num_rows or (dt.item(dt.argmin()) >= 1 and dt.item(dt.argmax()) <= MAX_STEPS)):
         valid: NDArray[np.int64] = dt
         return valid
     array = _as_array("dt", dt)
@@ -280,14 +278,6 @@ def check_dt(dt: Any, num_rows: int) -> NDArray[np.int64]:
     return array.astype(np.int64, copy=False)
 
 
-def _are_valid(dt: Any, num_rows: int) -> bool:
-    """Return whether `dt` is `[num_rows]` int64 in range; False also for what `check_dt` has to convert."""
-    if type(dt) is not np.ndarray or dt.dtype != _INT64 or dt.shape != (num_rows,):
-        return False
-    # For small batches, argmin and argmax take a third of the time of a comparison or of min and max.
-    return not num_rows or (dt.item(dt.argmin()) >= 1 and dt.item(dt.argmax()) <= MAX_STEPS)
-
-
 def check_seed(seed: Any, name: str = "seed") -> int:
     """Return one seed in [0, 2**64) as an int."""
     is_integer = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
@@ -296,16 +286,13 @@ def check_seed(seed: Any, name: str = "seed") -> int:
     return int(seed)
 
 
-def _are_integers(values: Any) -> bool:
-    return isinstance(values, (list, tuple)) and all(isinstance(value, (int, np.integer)) for value in values)
-
-
 def check_seeds(seeds: Any, num_rows: int) -> NDArray[np.uint64] | None:
     """Return the seeds as uint64 `[num_rows]`, or None if there are none."""
     if seeds is None:
         return None
     array = _as_array("seeds", seeds)
-    if array.dtype.kind in "fO" and _are_integers(seeds):
+    is_list = array.dtype.kind in "fO" and isinstance(seeds, (list, tuple))
+    if is_list and all(isinstance(seed, (int, np.integer)) for seed in seeds):
         # NumPy makes floats of a list with small integers and some of 2**63 or more.
         try:
             array = np.array(seeds, np.uint64)

@@ -110,12 +110,11 @@ def _merge(parts: list[tuple[Column | None, int]]) -> Column:
     columns = [column for column, _ in parts if column is not None]
     kind = columns[0].kind
     if any(column.kind != kind for column in columns):
-        rows = [value for column, size in parts for value in row_values(column, size)]
-        return Column(None, rows, present)
-    if kind is dict:
+        kind = None
+    elif kind is dict:
         nested = [({} if column is None else column.values, size) for column, size in parts]
         return Column(dict, merge_columns(nested), present)
-    if isinstance(columns[0].values, np.ndarray):
+    elif isinstance(columns[0].values, np.ndarray):
         like = columns[0].values
         arrays = [
             np.zeros((size, *like.shape[1:]), like.dtype) if column is None else column.values

@@ -64,17 +64,11 @@ class Outputs:
         assert self.num_steps is not None
         return self.rewards, self.terminated, self.truncated, self.num_steps
 
-    def part(self, rows: slice) -> Outputs:
-        """Return some of the rows, as views."""
+    def part(self, rows: slice | NDArray[np.int64]) -> Outputs:
+        """Return some of the rows: views for a slice, copies for an index array."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
         return Outputs(
-            new_states=None if self.new_states is None else self.new_states[rows],
-            observations=None if self.observations is None else take_rows(self.observations, rows),
-            rewards=None if self.rewards is None else self.rewards[rows],
-            terminated=None if self.terminated is None else self.terminated[rows],
-            truncated=None if self.truncated is None else self.truncated[rows],
-            num_steps=None if self.num_steps is None else self.num_steps[rows],
-            values=None if self.values is None else self.values[rows],
-            state_blocks=None if self.state_blocks is None else self.state_blocks[rows],
+            **{name: take_rows(rows_of, rows) for name, rows_of in fields.items() if rows_of is not None}
         )
 
     def _blocks(self) -> NDArray[np.void]:

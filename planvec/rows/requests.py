@@ -1,4 +1,4 @@
-"""Defines the requests that an environment answers: steps, rollouts, starts, views. Letters: B rows.
+"""Defines the requests that an environment answers: steps, rollouts, starts, views. Letters: B rows, H steps.
 
 Their arguments have been checked. Rows do not depend on each other, so a request over rows can be split
 anywhere, and its parts can be performed by different workers. To add a type of request, write a class here
@@ -115,9 +115,6 @@ class FlagBatch(RowRequest[None]):
         return Outputs.of_steps(len(self.states), about.state_dtype, space, self.return_state)
 
 
-# -- Defines the requests without rows: start an episode, set the base state ---------------------------------
-
-
 @dataclass(slots=True)
 class ResetRequest(Request[Start]):
     """Asks for the start of an episode."""
@@ -135,9 +132,6 @@ class SetBaseStateRequest(Request[None]):
     verb = "set_state"
 
     state: Any
-
-
-# -- Defines the request for steps. Letters: B rows ----------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -206,8 +200,6 @@ def error_infos(num_rows: int, errors: Errors) -> dict[str, Any]:
         error[row], failed[row] = row_error, True
     return {"error": error, "_error": failed}
 
-
-# -- Defines the request for rollouts. Letters: B rows, H horizon --------------------------------------------
 
 _NUMBERS = spaces.Discrete(1 << 32)
 
@@ -288,8 +280,6 @@ class RolloutBatch(RowRequest[Rollouts]):
         return Rollouts(answer.outputs.new_states, returns, num_steps, terminated, truncated, infos)
 
 
-# -- Reads dotted attributes, and stacks the values that several states have. Letters: B rows ----------------
-
 _NUMERIC = (bool, int, float, list, tuple, np.ndarray, np.generic)
 
 
@@ -315,9 +305,6 @@ def resolve(target: Any, names: Iterable[str]) -> Any:
     for name in names:
         target = getattr(target, name)
     return target
-
-
-# -- Defines requests that look at B states without stepping them: observations, frames, attributes ----------
 
 
 @dataclass(slots=True)

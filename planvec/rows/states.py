@@ -15,8 +15,6 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.lib import recfunctions
 from numpy.typing import NDArray
 
-# -- Defines `SavedState`, the form of a state of variable size, and names of fields of states ---------------
-
 GENERATOR_FIELD = "generator"  # name of the field that holds the random generator, in records that have one
 # Name of the field that holds the player to move, in the states of games for two players: 0, or 1, whose
 # rewards are those of player 0 with the other sign. An integer of one byte.
@@ -151,9 +149,6 @@ def states_of_arrays(name: str, arrays: Mapping[str, NDArray[Any]]) -> NDArray[A
     return states
 
 
-# -- Computes keys that identify states. Letters: B rows -----------------------------------------------------
-
-
 def state_keys(states: NDArray[Any], with_generator: bool = False) -> list[Hashable]:
     """Return a key for each state. Equal states have equal keys, and different states different ones."""
     # `with_generator`: whether states that differ only in their random generator have different keys.
@@ -169,9 +164,6 @@ def state_keys(states: NDArray[Any], with_generator: bool = False) -> list[Hasha
     size = states.dtype.itemsize
     joined = states.tobytes()
     return [joined[start : start + size] for start in range(0, len(joined), size)]
-
-
-# -- Describes an environment to processes that do not hold it -----------------------------------------------
 
 
 @dataclass(slots=True)

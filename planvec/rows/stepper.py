@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Unpack, overload, runtime_checkable
 
 import gymnasium
@@ -134,19 +135,15 @@ class BatchKernel(Protocol):
         ...
 
 
-class KernelUse(Protocol):
+@dataclass(frozen=True, slots=True)
+class KernelUse:
     """Lets a planner step with the kernel of an environment in a loop of its own, without batches."""
 
     kernel: Any  # the kernel, a `planvec.kernels.CompiledKernel`
     is_required: bool  # whether the user has asked for compiled steps, whatever time it takes to load them
-
-    def record(self, num_rows: int, num_chunks: int) -> None:
-        """Count rows and chunks that were stepped."""
-        ...
-
-    def audit(self, request: Request[Any], outputs: Outputs, seconds: float) -> None:
-        """Let the environment step a row again if it is time for an audit."""
-        ...
+    record: Callable[[int, int], None]  # counts rows and chunks that were stepped
+    # `audit(request, outputs, seconds)` lets the environment step a row again if it is time for an audit
+    audit: Callable[[Request[Any], Outputs, float], None]
 
 
 # `perform(request, outputs)` performs a request in the calling thread and writes its results

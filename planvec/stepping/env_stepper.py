@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import logging
@@ -48,8 +49,6 @@ from planvec.stepping.row_loop import RowLoop, as_env_error
 
 _log = logging.getLogger("planvec")
 
-# -- Uses the kernel of an environment as soon as that saves time --------------------------------------------
-
 _SECONDS_FOR_NUMBA = 0.75  # time to import numba, which planners import anyway
 _SECONDS_TO_ANNOUNCE = 1.0
 
@@ -72,7 +71,7 @@ class LazyKernel:
         self._num_threads = num_threads
         self._info_keys = info_keys
         self._kernel: BatchKernel | None = None
-        self._seconds = 0.0
+        self.seconds = 0.0  # time that the environment has stepped
         # A window shows the steps of the environment itself.
         is_shown = env.render_mode == "human"
         # planvec's kernels know the fields of planvec's codecs alone.
@@ -82,17 +81,19 @@ class LazyKernel:
         self._is_pending = compiled is not False and self.exists
         self.is_required = compiled is True  # whether the user has asked for it
         # whether there is a kernel and whether it is used, in words
-        self.status = "not loaded" if self._is_pending else self._reason(compiled)
-
-    def _reason(self, compiled: bool | None) -> str:
-        """Return why no kernel is used."""
-        if compiled is False:
-            return "not used: compiled=False"
-        if has_own_kernel(type(self._env.unwrapped)) and not self._codec.steps_base:
-            return "not used: a wrapper takes part in steps, or the environment is saved in another way"
-        if has_kernel(type(self._env.unwrapped)):
-            return "not used: a wrapper takes part in steps, another codec saves states, or a window is open"
-        return f"none for {type(self._env.unwrapped).__name__}"
+        if self._is_pending:
+            self.status = "not loaded"
+        elif compiled is False:
+            self.status = "not used: compiled=False"
+        elif has_own_kernel(type(env.unwrapped)) and not codec.steps_base:
+            self.status = (
+                "not used: a wrapper takes part in steps, or the environment is saved in another way"
+            )
+        elif has_kernel(type(env.unwrapped)):
+            what = "a wrapper takes part in steps, another codec saves states, or a window is open"
+            self.status = f"not used: {what}"
+        else:
+            self.status = f"none for {type(env.unwrapped).__name__}"
 
     @property
     def is_used(self) -> bool:
@@ -156,10 +157,6 @@ class LazyKernel:
         answer.columns = {} if columns is None else columns
         return columns is not None
 
-    def add_seconds(self, seconds: float) -> None:
-        """Count the time that the environment has stepped."""
-        self._seconds += seconds
-
     def ready(self, num_steps: int) -> BatchKernel | None:
         """Return the kernel, which is loaded if so many steps make it time; None if there is none yet."""
         if self._kernel is not None and self._kernel.has_changed():
@@ -169,7 +166,7 @@ class LazyKernel:
             limit, seconds_per_step = costs_of(type(self._env.unwrapped))
             if "numba" not in sys.modules:
                 limit += _SECONDS_FOR_NUMBA
-            if self._seconds + num_steps * seconds_per_step > limit:
+            if self.seconds + num_steps * seconds_per_step > limit:
                 self.load()
         return self._kernel
 
@@ -197,27 +194,15 @@ def code_digests(env: Any) -> dict[str, str]:
         if not path or name.partition(".")[0] in _LIBRARIES or not path.endswith(".py"):
             continue
         if name in own or not is_installed(path):
-            content = _content(path)
-            if content is not None:
-                digests[path] = hashlib.sha256(content).hexdigest()
+            with contextlib.suppress(OSError):  # it is gone, or lies in an archive
+                digests[path] = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     env_class = type(env.unwrapped)
     if is_harmless(env_class.__module__, env_class.__name__):  # it may be stepped in the process of the user
         digests[f"the functions or constants of {env_class.__name__}"] = class_digest(env_class)
     return digests
 
 
-def _content(path: str) -> bytes | None:
-    """Return the bytes of a file; None if it is gone, or lies in an archive."""
-    try:
-        return Path(path).read_bytes()
-    except OSError:
-        return None
-
-
 T = TypeVar("T")
-
-
-# -- Answers requests with one environment -------------------------------------------------------------------
 
 
 class EnvStepper:
@@ -287,7 +272,7 @@ class EnvStepper:
                 return answer
             self._methods[type(request)](request, answer)
         answer.seconds = time.perf_counter() - started
-        self.kernel.add_seconds(answer.seconds)
+        self.kernel.seconds += answer.seconds
         return answer
 
     def perform_and_write(

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from planvec.codecs import StateCodec, describe_difference
 from planvec.rows import (
     BatchKernel,
-    Columns,
     EnvDescription,
     Outputs,
     RolloutBatch,
@@ -69,8 +68,6 @@ def _state_difference(first: Any, second: Any) -> str | None:
     return describe_difference("state", first[row], second[row]) or "the new states differ"
 
 
-# -- The proof. Letters: B rows ------------------------------------------------------------------------------
-
 _NUM_BATCHES = 24
 _MIN_SHARE = 0.25  # smallest share of rows that must take a step; rows whose episode has ended prove little
 _LONG, _LATE = 80, 2_100  # horizon of kernels of fast environments, and that of two further rollouts of these
@@ -94,7 +91,8 @@ def prove(
     """Compare a kernel with the environment on random transitions and rollouts."""
     # `rows` steps the environment, which is left in an arbitrary state.
     random = np.random.default_rng(0)
-    starts = _start_states(codec, kernel.num_proved)
+    episodes = (own_copy(codec.reset(seed, None)[0]) for seed in range(kernel.num_proved))
+    starts = codec.states_of([codec.get(first) for first in episodes])
     digests = _digests_at(codec, starts)
     states, num_stepped, has_masks = starts, 0, codec.current_mask is not None
     for number, batch in enumerate(_step_batches(about.action_space, len(starts), random, has_masks)):
@@ -104,7 +102,9 @@ def prove(
         infos = kernel.step(batch, got, info_keys)
         if infos is None:  # then nothing was compared
             return KernelProof(f"it refuses the states of step {number}", num_stepped)
-        difference = output_difference(expected, got) or _info_difference(columns, infos)
+        difference = output_difference(expected, got) or describe_difference(
+            "infos", vector_infos(columns), vector_infos(infos)
+        )
         if difference:
             return KernelProof(f"in step {number}, {difference}", num_stepped)
         difference = _block_difference(kernel, batch, expected, about, random) if number == 0 else ""
@@ -142,24 +142,10 @@ def _block_difference(
         got = other.new_outputs(about)
         if kernel.step(other, got, ()) is None:
             return f"it refuses a batch of {size} rows"
-        difference = output_difference(_taken(expected, rows), got)
+        difference = output_difference(expected.part(rows), got)
         if difference:
             return f"in a batch of {size} rows, {difference}"
     return ""
-
-
-def _taken(out: Outputs, rows: NDArray[np.int64]) -> Outputs:
-    """Return the results of some rows."""
-    assert out.new_states is not None
-    rewards, terminated, truncated, num_steps = out.numbers
-    return Outputs(
-        out.new_states[rows],
-        take_rows(out.observations, rows),
-        rewards[rows],
-        terminated[rows],
-        truncated[rows],
-        num_steps[rows],
-    )
 
 
 def _next_states(
@@ -212,11 +198,6 @@ def _rollout_difference(
     return ""
 
 
-def _start_states(codec: StateCodec, num_starts: int) -> NDArray[Any]:
-    """Return the states of the starts of some episodes."""
-    return codec.states_of([codec.get(own_copy(codec.reset(seed, None)[0])) for seed in range(num_starts)])
-
-
 def _step_batches(
     space: Space[Any], num_rows: int, random: np.random.Generator, has_masks: bool
 ) -> Iterator[StepBatch]:
@@ -247,8 +228,3 @@ def _random_actions(space: Space[Any], random: np.random.Generator, count: int) 
     drawn = np.where(kind < 0.1, lowest, np.where(kind > 0.9, highest, drawn))
     drawn = np.where((kind > 0.45) & (kind < 0.5), np.clip(0.0, lowest, highest), drawn)
     return np.clip(drawn.astype(space.dtype), space.low, space.high)
-
-
-def _info_difference(expected: Columns, got: Columns) -> str | None:
-    """Return how infos differ; None if they are the same."""
-    return describe_difference("infos", vector_infos(expected), vector_infos(got))

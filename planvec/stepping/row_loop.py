@@ -111,9 +111,6 @@ def new_progress() -> memoryview:
     return memoryview(np.full(3, -1, np.int64))  # type: ignore[arg-type]
 
 
-# -- Collects the results of the row loop as columns, and writes them into the outputs of the batch ----------
-
-
 class RowResults:
     """Collects the results of a batch while its rows are stepped one after another."""
 
@@ -130,6 +127,8 @@ class RowResults:
         self.truncated: list[bool] = []
         self.num_steps: list[int] = []
         self.infos: list[dict[str, Any] | None] = []
+        flags = self.terminated, self.truncated
+        self._columns = self.values, self.observations, self.rewards, *flags, self.num_steps, self.infos
 
     def add_unchanged(self, row: int, observation: Any) -> None:
         """Add a row whose episode has ended: its state does not change, and its reward is 0."""
@@ -143,16 +142,7 @@ class RowResults:
 
     def replace_failed(self, row: int, blank: Any) -> None:
         """Remove the incomplete results of a row that raised, and add it as an unchanged row."""
-        columns: tuple[list[Any], ...] = (
-            self.values,
-            self.observations,
-            self.rewards,
-            self.terminated,
-            self.truncated,
-            self.num_steps,
-            self.infos,
-        )
-        for column in columns:
+        for column in self._columns:
             del column[row:]
         self.add_unchanged(row, blank)
 
@@ -166,18 +156,14 @@ class RowResults:
             except EnvError as error:
                 yield row, EnvError(error.detail, row=row)
 
-    def after(self) -> Rows:
-        """Return the states that the rows have reached."""
-        elapsed = list(map(add, self.before.elapsed, self.num_steps))
-        return Rows(self.values, elapsed, self.terminated, self.truncated)
-
     def write(self, codec: StateCodec, space: gymnasium.Space[Any], out: Outputs) -> None:
         """Write the columns into the outputs of the batch."""
         rewards, terminated, truncated, num_steps = out.numbers
         if out.observations is not None:
             stack_rows(space, self.observations, out.observations)
         if out.new_states is not None:
-            codec.dump(self.after(), out.new_states)
+            elapsed = list(map(add, self.before.elapsed, self.num_steps))
+            codec.dump(Rows(self.values, elapsed, self.terminated, self.truncated), out.new_states)
         if len(self.rewards) == 1:
             if isinstance(self.rewards[0], float):  # assigning elements is faster than converting lists
                 rewards[0], num_steps[0] = self.rewards[0], self.num_steps[0]
@@ -229,18 +215,14 @@ class RowLoop:
         actions = list_rows(self._action_space, batch.actions, self._codec.is_built_in)
         repeats, seeds = batch.dt.tolist(), None if batch.seeds is None else batch.seeds.tolist()
 
-        def step_from(start: int) -> None:
-            try:
-                self._step_each(results, start, actions, repeats, seeds)
-            except BaseException as error:
-                row = self.progress[ROW]
-                raise as_env_error(
-                    error, row, actions[row], stepped=(self._codec, self._action_space)
-                ) from error
-
         self.progress[ROW] = -1
         results = RowResults(self._codec.load(batch.states), want_values=out.new_states is not None)
-        self._run(results, step_from, batch.mask_errors, errors)
+        self._run(
+            results,
+            lambda start: self._step_each(results, start, actions, repeats, seeds),
+            batch.mask_errors,
+            errors,
+        )
         self.progress[ROW] = -1
         try:
             self._write(results, out, batch.mask_errors, errors)
@@ -344,36 +326,41 @@ class RowLoop:
         get_state = codec.get if results.want_values else None
         space, current_mask = self._action_space, codec.current_mask
         values, elapsed, was_terminated, was_truncated = results.before
-        for row, value in enumerate(islice(values, start, None), start):
-            progress[ROW] = row
-            set_state(value)
-            if was_terminated[row] or was_truncated[row]:
-                results.add_unchanged(row, codec.observe())
-                continue
-            if seeds is not None:
-                codec.reseed(seeds[row])
-            action, left = actions[row], limit - elapsed[row]
-            wanted = repeats[row] if repeats[row] < left else left
-            observation, reward, terminated, truncated, info = step(action)
-            count = 1
-            while count < wanted and not (terminated or truncated):
-                if current_mask is not None and not are_legal(space, current_mask(), action):
-                    break  # repeating ends where it has become illegal
-                observation, more, terminated, truncated, info = step(action)
-                reward = float(reward) + float(more)
-                count += 1
-            if not fresh:
-                observation = own_copy(observation)
-                info = own_copy(info if keys is None else {k: info[k] for k in keys if k in info})
-            if get_state is not None:
-                results.values.append(get_state(observation))
-            results.observations.append(observation)
-            results.rewards.append(reward)
-            results.terminated.append(terminated)
-            results.truncated.append(truncated or count >= left)
-            results.num_steps.append(count)
-            if want_infos:
-                results.infos.append(info)
+        row = start
+        try:
+            for row, value in enumerate(islice(values, start, None), start):
+                progress[ROW] = row
+                set_state(value)
+                if was_terminated[row] or was_truncated[row]:
+                    results.add_unchanged(row, codec.observe())
+                    continue
+                if seeds is not None:
+                    codec.reseed(seeds[row])
+                action, left = actions[row], limit - elapsed[row]
+                wanted = repeats[row] if repeats[row] < left else left
+                observation, reward, terminated, truncated, info = step(action)
+                count = 1
+                while count < wanted and not (terminated or truncated):
+                    if current_mask is not None and not are_legal(space, current_mask(), action):
+                        break  # repeating ends where it has become illegal
+                    observation, more, terminated, truncated, info = step(action)
+                    reward = float(reward) + float(more)
+                    count += 1
+                if not fresh:
+                    observation = own_copy(observation)
+                    info = own_copy(info if keys is None else {k: info[k] for k in keys if k in info})
+                if get_state is not None:
+                    results.values.append(get_state(observation))
+                results.observations.append(observation)
+                results.rewards.append(reward)
+                results.terminated.append(terminated)
+                results.truncated.append(truncated or count >= left)
+                results.num_steps.append(count)
+                if want_infos:
+                    results.infos.append(info)
+        except BaseException as error:
+            stepped = codec, space
+            raise as_env_error(error, row, actions[row], stepped=stepped) from error
 
     def _roll_each(
         self,

@@ -70,24 +70,22 @@ class Channel:
         """Send a frame. The arguments are the fields of `Frame`."""
         data = _HEADER.pack(ticket, verb, slot, num_rows, len(payload)) + payload
         try:
-            if payload or not self._write_at_once(data):
+            if payload:
+                self._socket.sendall(data)
+                return
+            try:
+                os.write(self._fd, data)  # a few bytes are written all at once, or none
+            except BlockingIOError:  # a large frame before this one is still being read
                 self._socket.sendall(data)
         except OSError as error:
             raise _as_channel_error(error) from error
 
-    def _write_at_once(self, data: bytes) -> bool:
-        """Write a few bytes, all of them or none. Return whether they were written."""
-        try:
-            os.write(self._fd, data)
-        except BlockingIOError:  # a large frame before this one is still being read
-            return False
-        return True
-
     def receive(self) -> Frame | None:
         """Return the next frame; None if none has arrived and the channel does not wait."""
         try:
-            header = self._read_at_once(_HEADER.size)
-            if header is None:
+            try:
+                header = os.read(self._fd, _HEADER.size)
+            except BlockingIOError:
                 return None
             if len(header) < _HEADER.size:
                 header += self._read(_HEADER.size - len(header))
@@ -96,13 +94,6 @@ class Channel:
         except OSError as error:
             raise _as_channel_error(error) from error
         return Frame(ticket, verb.rstrip(b"\0"), slot, num_rows, payload)
-
-    def _read_at_once(self, size: int) -> bytes | None:
-        """Return the bytes that have arrived; None if none have and the channel does not wait."""
-        try:
-            return os.read(self._fd, size)
-        except BlockingIOError:
-            return None
 
     def _read(self, size: int) -> bytes:
         buffer = bytearray()

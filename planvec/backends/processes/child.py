@@ -30,22 +30,6 @@ from planvec.backends.signals import HANDLED
 from planvec.rows import Answer, Outputs, Request
 from planvec.stepping import ROW, TICKET, new_progress
 
-# -- Hosts one object in a worker process, and answers requests until the parent closes the channel ----------
-
-
-def open_host(channel: Channel, memory: int, factory: bytes | Callable[[], Any]) -> Host | None:
-    """Make the hosted object, and send its description or the error to the parent."""
-    # Returns the host, or None if the object could not be made.
-    try:
-        make = load_factory(factory) if isinstance(factory, bytes) else factory
-        host = Host(channel, make(), memory)
-        payload = cloudpickle.dumps(host.description)
-    except BaseException as error:
-        channel.send(0, FAILED, payload=pickle.dumps(Failure.of(error)))
-        return None
-    channel.send(0, READY, payload=payload)
-    return host
-
 
 class Host:
     """Answers requests in order."""
@@ -63,7 +47,7 @@ class Host:
             self._slots, self._progress = slab.slots, slab.progress
             hosted.stepper.loop.progress = slab.progress
         elif isinstance(hosted, Server):
-            self._perform, self.description = self._serve, hosted.layout
+            self._perform, self.description = lambda frame: hosted.serve(frame.payload), hosted.layout
             self._progress = hosted.layout.map_memory(memory)
 
     def serve(self) -> None:
@@ -81,12 +65,6 @@ class Host:
                 payload, verb = pickle.dumps(Failure.of(error)), FAILED
             channel.send(frame.ticket, verb, frame.slot, frame.num_rows, payload)
 
-    def close(self) -> None:
-        """Close the hosted object, if it has a `close` method."""
-        close = getattr(self._hosted, "close", None)
-        if callable(close):
-            close()
-
     def _step(self, frame: Frame) -> bytes:
         """Execute a request of `planvec.rows`, and return the payload of the answer."""
         form, stepper = form_named(frame.verb), self._hosted.stepper
@@ -98,11 +76,6 @@ class Host:
         payload: bytes = stepper.perform_and_write(
             request, outputs, lambda answer: write_answer(answer, slot)
         )
-        return payload
-
-    def _serve(self, frame: Frame) -> bytes:
-        """Let a `Server` execute a request of its own, and return the payload of the answer."""
-        payload: bytes = self._hosted.serve(frame.payload)
         return payload
 
     def _operate(self, frame: Frame) -> bytes:
@@ -123,9 +96,16 @@ def main(spec: WorkerSpec, sock: socket.socket, lifeline: socket.socket, memory:
     channel = Channel(sock)
     hosted, status = None, 0
     try:
-        hosted = open_host(channel, memory, spec.factory)
-        if hosted is not None:
-            hosted.serve()
+        try:
+            factory = spec.factory
+            hosted = load_factory(factory)() if isinstance(factory, bytes) else factory()
+            host = Host(channel, hosted, memory)
+            payload = cloudpickle.dumps(host.description)
+        except BaseException as error:
+            channel.send(0, FAILED, payload=pickle.dumps(Failure.of(error)))
+        else:
+            channel.send(0, READY, payload=payload)
+            host.serve()
     except ChannelError:
         pass  # the parent has closed the channel or has ended
     except BaseException:  # of a signal handler of the environment, between two requests
@@ -134,16 +114,14 @@ def main(spec: WorkerSpec, sock: socket.socket, lifeline: socket.socket, memory:
     finally:
         # The process must end in any case, and nobody waits for an error of `close`.
         with contextlib.suppress(BaseException):
-            if hosted is not None:
-                hosted.close()
+            close = getattr(hosted, "close", None)
+            if callable(close):
+                close()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
         # Not sys.exit, which would wait for threads that the environment has started.
         os._exit(status)
-
-
-# -- Runs a worker in a fresh interpreter --------------------------------------------------------------------
 
 
 def run(spec: int, channel: int, lifeline: int, slab: int) -> None:

@@ -21,7 +21,6 @@ from planvec.backends.messages import (
     dump_answer,
     load_answer,
     pickle_for_worker,
-    read_value,
 )
 from planvec.backends.processes.channel import HOSTED, PICKLED, SERVED
 from planvec.backends.processes.slab import Slot
@@ -298,13 +297,6 @@ def write_request(request: Request[Any]) -> tuple[bytes, bytes]:
     if isinstance(request, HostedRequest):
         return HOSTED, request.payload
     return PICKLED, cloudpickle.dumps(request, protocol=5)
-
-
-def read_request_answer(request: Request[Any], payload: bytes) -> Answer:
-    """Return the answer to a request that needs no slot."""
-    if isinstance(request, ServedRequest):
-        return Answer(Outputs(), value=payload)
-    return read_value(payload)
 
 
 def _write_states(states: Any, slot: Slot) -> Any:

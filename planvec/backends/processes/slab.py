@@ -171,11 +171,6 @@ class Slab:
         self.slots = [_slot(description, self.capacity, allocate) for _ in range(NUM_SLOTS)]
 
 
-# -- Defines `WorkerSpec`, which holds what a worker process is started with ---------------------------------
-
-_HASH_SEED = "PYTHONHASHSEED"
-
-
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
     """Holds what a worker process is started with, as it was when the worker was opened."""
@@ -190,17 +185,6 @@ class WorkerSpec:
     # `sys.path`, the working directory and further settings, as the spawn method sends them
     preparation: dict[str, Any]
     preload: tuple[str, ...] = ()  # modules that the template process imports before it forks the worker
-
-    @property
-    def path(self) -> list[str]:
-        """The `sys.path` of the worker."""
-        path: list[str] = self.preparation["sys_path"]
-        return path
-
-    def interpreter_environ(self) -> dict[str, str]:
-        """Return the environment variables with which a fresh interpreter is started."""
-        # Strings have the same hashes in all workers, so that sets of strings have the same order.
-        return {_HASH_SEED: "0", **self.environ}
 
     def apply(self) -> None:
         """Install the settings in this process, a worker."""

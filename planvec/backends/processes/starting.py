@@ -28,7 +28,7 @@ from planvec.backends.processes import template as template_process
 from planvec.backends.processes.channel import Channel
 from planvec.backends.processes.child import main
 from planvec.backends.processes.slab import WorkerSpec, open_memory
-from planvec.backends.processes.template import STREAMS, receive_number, send_with_fds
+from planvec.backends.processes.template import STREAMS, receive_number
 from planvec.backends.signals import DelayedSignals, is_from_handler
 from planvec.errors import WorkerStartError
 
@@ -95,19 +95,6 @@ def kill(process: Process) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _kill_group(process: Process) -> None:
-    """Kill the remaining members of the process group of a process that has ended."""
-    # Another process can have the same process id only if the process was reaped and no member of its group
-    # is left. In this case nothing is killed.
-    try:
-        signal.pidfd_send_signal(process.handle, 0)
-    except (OSError, AttributeError):  # it was reaped
-        if system.exists(process.pid):
-            return
-    with contextlib.suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
 def end(process: Process, channel: Channel, lifeline: socket.socket, memory: int, owner: int) -> None:
     """End a process and free its resources."""
     # After its channel is closed, the process has GRACE_SECONDS to end by itself. `owner`: pid of the parent;
@@ -118,7 +105,16 @@ def end(process: Process, channel: Channel, lifeline: socket.socket, memory: int
     if not is_readable(process.handle, GRACE_SECONDS):
         kill(process)
         is_readable(process.handle, GRACE_SECONDS)
-    _kill_group(process)
+    # Kill the remaining members of its process group. Another process can have the same process id only if
+    # the process was reaped and no member of its group is left. In this case nothing is killed.
+    try:
+        signal.pidfd_send_signal(process.handle, 0)
+        may_have_members = True
+    except (OSError, AttributeError):  # it was reaped
+        may_have_members = not system.exists(process.pid)
+    if may_have_members:
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
     process.exit_code(GRACE_SECONDS)
     process.close()
     lifeline.close()
@@ -170,11 +166,12 @@ def start_interpreter(
 ) -> subprocess.Popen[bytes]:
     """Start a fresh interpreter in a process group of its own, since the parent handles Ctrl-C."""
     flags: Any = util
-    code = _COMMAND.format(path=spec.path, module=module, arguments=(*fds, *names))
+    code = _COMMAND.format(path=spec.preparation["sys_path"], module=module, arguments=(*fds, *names))
     return subprocess.Popen(
         [multiprocessing.spawn.get_executable(), *flags._args_from_interpreter_flags(), "-c", code],
         stdin=subprocess.DEVNULL,
-        env=spec.interpreter_environ(),
+        # Strings have the same hashes in all workers, so that sets of strings have the same order.
+        env={"PYTHONHASHSEED": "0", **spec.environ},
         pass_fds=fds,
         process_group=0,
     )
@@ -220,21 +217,6 @@ _END_SECONDS = 1.0
 _READ_AT_IMPORT = ("BLIS_", "KMP_", "LD_", "MKL_", "NPY_", "OMP_", "OPENBLAS_", "PYTHON", "VECLIB_")
 
 
-def _forked(pid: int, handle: int, report: socket.socket, template: subprocess.Popen[bytes]) -> Process:
-    """Return a process that a template has forked, and whose exit code it sends over `report`."""
-    known: int | None = None
-
-    def exit_code(seconds: float) -> int | None:
-        nonlocal known
-        if known is None and is_readable(report.fileno(), seconds):
-            known, _ = receive_number(report)
-            if known is None:
-                template.poll()  # the template has ended: reap it
-        return known
-
-    return Process(pid, handle, exit_code, report.close, report.close)
-
-
 class _TemplateProcess:
     """Starts a template process, and sends requests to it."""
 
@@ -272,7 +254,7 @@ class _TemplateProcess:
                 ends = (worker.channel.fileno(), worker.lifeline.fileno(), worker.memory)
                 streams = (number if _is_open(number) else null.fileno() for number in STREAMS)
                 try:
-                    send_with_fds(self._requests, b"f", (theirs.fileno(), spec, *ends, *streams))
+                    socket.send_fds(self._requests, [b"f"], [theirs.fileno(), spec, *ends, *streams])
                 except ConnectionError:
                     raise self._start_error() from None
             self._wait_for(report)
@@ -283,7 +265,18 @@ class _TemplateProcess:
                 raise OSError(-pid, os.strerror(-pid))
             handle = handles[0] if handles else os.dup(worker.sentinel)
             undo.pop_all()
-        return _forked(pid, handle, report, self._process)
+        known: int | None = None
+        template = self._process  # not `self`, whose sockets would stay open as long as the worker
+
+        def exit_code(seconds: float) -> int | None:
+            nonlocal known
+            if known is None and is_readable(report.fileno(), seconds):
+                known, _ = receive_number(report)
+                if known is None:
+                    template.poll()  # it has ended: reap it
+            return known
+
+        return Process(pid, handle, exit_code, report.close, report.close)
 
     def _wait_for(self, report: socket.socket) -> None:
         """Wait until the template answers. Kill it if it is stopped or exceeds the time limit."""
@@ -328,8 +321,13 @@ _lock = threading.Lock()
 _templates: dict[tuple[frozenset[tuple[str, str]], tuple[str, ...]], _TemplateProcess] = {}
 
 
-def _template_of(spec: WorkerSpec) -> _TemplateProcess:
-    """Return a running template with the same modules and the same environment variables for its imports."""
+def fork_by_template(worker: NewWorker) -> Process:
+    """Start a worker by a fork of a template process. Start a template first if none runs."""
+    # Raises StartLostError if the template was killed or stopped before it answered (`Child` tries again),
+    # OSError if the system lacks processes, memory or files.
+    # The worker inherits resource limits, umask and CPU affinity from the template, as they were in this
+    # process when the template was started.
+    spec = worker.spec
     environ = spec.environ.items()
     variables = frozenset((name, value) for name, value in environ if name.startswith(_READ_AT_IMPORT))
     key = variables, spec.preload
@@ -337,17 +335,7 @@ def _template_of(spec: WorkerSpec) -> _TemplateProcess:
         template = _templates.get(key)
         if template is None or not template.is_alive():
             template = _templates[key] = _TemplateProcess(spec)
-        return template
-
-
-def fork_by_template(worker: NewWorker) -> Process:
-    """Start a worker by a fork of a template process. Start a template first if none runs."""
-    # Raises StartLostError if the template was killed or stopped before it answered (`Child` tries again),
-    # OSError if the system lacks processes, memory or files.
-    # The worker inherits resource limits, umask and CPU affinity from the template, as they were in this
-    # process when the template was started.
-    template = _template_of(worker.spec)
-    memory = worker.spec.write()
+    memory = spec.write()
     try:
         return template.fork(worker, memory)
     finally:
@@ -362,36 +350,17 @@ def _is_open(fd: int) -> bool:
     return True
 
 
-def forget_templates() -> None:
-    """Drop all templates in a forked child, which starts templates of its own."""
-    global _lock
-    _lock = threading.Lock()  # another thread may have held it
-    for template in _templates.values():
-        template.forget()
-    _templates.clear()
-
-
-# -- Maps the name of each start method to the function that starts a worker ---------------------------------
-
-
-def _start_methods() -> dict[str, Callable[[NewWorker], Process]]:
-    methods: dict[str, Callable[[NewWorker], Process]] = {}
-    if hasattr(os, "fork") and hasattr(socket, "send_fds"):
-        methods["template"] = fork_by_template
-    methods["spawn"] = spawn
-    if "fork" in multiprocessing.get_all_start_methods():
-        methods["fork"] = fork
-    return methods
-
-
 # name -> function that starts a worker, for the start methods that this system supports
-START_METHODS = _start_methods()
+START_METHODS: dict[str, Callable[[NewWorker], Process]] = {}
+if hasattr(os, "fork") and hasattr(socket, "send_fds"):
+    START_METHODS["template"] = fork_by_template
+START_METHODS["spawn"] = spawn
+if "fork" in multiprocessing.get_all_start_methods():
+    START_METHODS["fork"] = fork
 
 # the first of them: "template", or "spawn" on a system that cannot fork processes
 DEFAULT_START_METHOD = next(iter(START_METHODS))
 
-
-# -- A child process, started and ended ----------------------------------------------------------------------
 
 _STALL_SECONDS = 10.0
 # Largest number of starts of a worker that are lost with a killed template. The next needs no template.
@@ -405,16 +374,14 @@ def _release_inherited() -> None:
     """Free the resources of the parent in a forked child."""
     # If the child kept the parent's ends of the channels open, workers could not detect the exit of the
     # parent, and the kernel would not kill them. If the child used them, answers would be mixed up. Locks are
-    # replaced, since another thread may have held them.
-    forget_templates()
+    # replaced, since another thread may have held them. It starts templates of its own.
+    global _lock
+    _lock = threading.Lock()
+    for template in _templates.values():
+        template.forget()
+    _templates.clear()
     for child in list(_children):
         child.forget()
-
-
-def _register_hook() -> None:
-    if not _hooks and hasattr(os, "register_at_fork"):
-        _hooks.append("fork")
-        os.register_at_fork(after_in_child=_release_inherited)
 
 
 class Child:
@@ -431,7 +398,9 @@ class Child:
         # `is_foreign`: whether this is a copy in a fork of the parent. `was_killed`: Whether the child was
         # killed from outside (SIGKILL, SIGTERM). Valid after `how_it_ended`.
         self.is_foreign = self.was_killed = False
-        _register_hook()
+        if not _hooks and hasattr(os, "register_at_fork"):
+            _hooks.append("fork")
+            os.register_at_fork(after_in_child=_release_inherited)
         try:
             with DelayedSignals():  # the child inherits the blocked signals until it ignores Ctrl-C
                 for _ in range(_MAX_LOST):
@@ -524,9 +493,6 @@ class Child:
             return f"was killed by {signal.Signals(-code).name}"
         except ValueError:
             return f"was killed by signal {-code}"
-
-
-# -- Captures the settings of this process with which a worker is started ------------------------------------
 
 
 def capture_spec(factory: bytes | Callable[[], Any], name: str, preload: Sequence[str]) -> WorkerSpec:

@@ -69,9 +69,6 @@ def descendants(pid: int) -> list[int]:
     return pids
 
 
-# -- Makes the kernel kill a process and its process group when its parent ends ------------------------------
-
-
 def die_with_parent(lifeline: socket.socket) -> None:
     """Make the kernel kill this process and its process group, a new one, when the parent ends."""
     # `lifeline`: this end of a socket pair on which nothing is sent. It must stay open.
@@ -87,9 +84,6 @@ def die_with_parent(lifeline: socket.socket) -> None:
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([fd], [], [], 0)[0]:  # the parent has already ended
         os.killpg(0, signal.SIGKILL)
-
-
-# -- Counts the processor cores that this process may use ----------------------------------------------------
 
 
 def num_cores() -> int:

@@ -43,11 +43,6 @@ STREAMS = (1, 2)  # file descriptors of the standard streams that a worker recei
 _NUMBER = struct.Struct("<q")
 
 
-def send_with_fds(sock: socket.socket, data: bytes, fds: Sequence[int]) -> None:
-    """Send at least one byte, and file descriptors with the first one."""
-    socket.send_fds(sock, [data], list(fds))
-
-
 def receive_with_fds(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
     """Receive up to `size` bytes and the file descriptors sent with them, which are not inheritable."""
     # With `socket.recv_fds`, a process that another thread starts meanwhile could inherit them.
@@ -65,7 +60,7 @@ def receive_with_fds(sock: socket.socket, size: int) -> tuple[bytes, list[int]]:
 def send_number(report: socket.socket, number: int, fds: Sequence[int] = ()) -> None:
     """Send a number and file descriptors. Do nothing if the other side has closed the socket."""
     with contextlib.suppress(OSError):
-        send_with_fds(report, _NUMBER.pack(number), fds)
+        socket.send_fds(report, [_NUMBER.pack(number)], list(fds))
 
 
 def receive_number(report: socket.socket) -> tuple[int | None, list[int]]:
@@ -169,7 +164,16 @@ class _Template:
                 sock.close()
             for sock in self._reports.values():
                 sock.close()
-            _run_worker(fds)
+            spec, channel, lifeline, slab, *streams = fds
+            for number, fd in zip(STREAMS, streams, strict=True):
+                os.dup2(fd, number)
+                os.close(fd)
+            importlib.invalidate_caches()
+            # A seed from the operating system, as in a fresh interpreter. `random` reseeds itself after a
+            # fork.
+            np.random.seed()  # noqa: NPY002
+            ends = socket.socket(fileno=channel), socket.socket(fileno=lifeline)
+            main(WorkerSpec.read(spec), *ends, slab)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -186,18 +190,6 @@ def _open_handle(pid: int) -> list[int]:
     with contextlib.suppress(AttributeError, OSError):
         return [os.pidfd_open(pid)]
     return []
-
-
-def _run_worker(fds: list[int]) -> None:
-    """Run a worker in the fork. Does not return."""
-    spec, channel, lifeline, slab, *streams = fds
-    for number, fd in zip(STREAMS, streams, strict=True):
-        os.dup2(fd, number)
-        os.close(fd)
-    importlib.invalidate_caches()
-    # A seed from the operating system, as in a fresh interpreter. `random` reseeds itself after a fork.
-    np.random.seed()  # noqa: NPY002
-    main(WorkerSpec.read(spec), socket.socket(fileno=channel), socket.socket(fileno=lifeline), slab)
 
 
 def run(requests: int, lifeline: int, *preload: str) -> None:

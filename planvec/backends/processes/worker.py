@@ -24,29 +24,26 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, NoReturn, overload
+from typing import Any, Literal, NoReturn, Protocol, overload, runtime_checkable
 
-from planvec.backends.base import Backend, ExitReason, Pending, Waiter, WorkerExit
-from planvec.backends.client import NOBODY, START_SECONDS, Blame, ClientGroup, WorkerClient, limit
-from planvec.backends.in_process import HarmlessFactory, SmallBatches
-from planvec.backends.messages import Failure, pickle_factory, read_description, start_error
+from planvec.backends.base import Backend, ExitReason, Pending, WorkerExit
+from planvec.backends.client import NOBODY, START_SECONDS, Blame, Waiter, WorkerClient, WorkerGroup, limit
+from planvec.backends.messages import Failure, pickle_factory, read_value
 from planvec.backends.processes.channel import FAILED, SPIN_SECONDS, ChannelError, Frame, yield_core
 from planvec.backends.processes.requests import (
     HostedRequest,
     ServedRequest,
-    SharedLayout,
     call_method,
     form_of,
     get_attribute,
     read_answer,
-    read_request_answer,
     set_attribute,
     write_request,
 )
 from planvec.backends.processes.slab import NUM_SLOTS, Slab, Slot, WorkerSpec
 from planvec.backends.processes.starting import DEFAULT_START_METHOD, START_METHODS, Child, capture_spec
 from planvec.backends.processes.system import num_cores
-from planvec.backends.sharded.backend import Sharded, check_replacement
+from planvec.backends.sharded.backend import Sharded
 from planvec.errors import (
     ClosedError,
     PlanvecError,
@@ -54,8 +51,8 @@ from planvec.errors import (
     WorkerStartError,
     WorkerTimeoutError,
 )
-from planvec.rows import Answer, EnvDescription, Promise, Request, Transitions, wait_for
-from planvec.stepping import ROW, STEP, TICKET
+from planvec.rows import Answer, EnvDescription, Outputs, Promise, Request, Transitions, wait_for
+from planvec.stepping import ROW, STEP, TICKET, EnvStepper
 
 _SMALL = 32 << 10  # A payload of at most this size fits into the buffer of the socket: sending it never waits
 # time without an answer after which the state of a process is checked: a signal may have stopped it
@@ -75,7 +72,7 @@ class ProcessWorker(WorkerClient):
         # The layout of the hosted `Server`, with the shared memory mapped, or None if the object is no
         # `Server`. Valid once the process is ready; a replacement has another one.
         self.layout: Any = None
-        self._first: EnvDescription | SharedLayout | None = None  # of the first process
+        self._first: Any = None  # the description or the layout of the first process; None for another object
         super().__init__(spec.name)
 
     @property
@@ -261,12 +258,19 @@ class ProcessWorker(WorkerClient):
 
     def _on_ready_message(self, frame: Frame) -> None:
         """Handle the first frame: become ready, or end a process that could not make its object."""
+        first = self._first
         try:
-            described = _read_ready_message(frame, self.name, self._first)
+            sent = pickle.loads(frame.payload) if frame.verb == FAILED else frame.payload
+            described = self._read_ready(sent, first)
+            if not (isinstance(described, EnvDescription) or described is None or first is None):
+                difference = first.difference(described)
+                if difference is not None:
+                    what = f"its factories made something else after a restart: {difference}"
+                    raise WorkerStartError(f"{self.name}: {what}")
         except PlanvecError as error:
             self.give_up(error)
             return
-        self._first = self._first or described
+        self._first = first or described
         description = None
         if isinstance(described, EnvDescription):
             description, slab = described, Slab(described, self._child.memory)
@@ -281,32 +285,15 @@ def _read(request: Request[Any], slot: Slot | None, frame: Frame) -> Answer | Pl
     if frame.verb == FAILED:
         failure: Failure = pickle.loads(frame.payload)
         return failure.to_error()
-    if slot is None:
-        return read_request_answer(request, frame.payload)
-    return read_answer(slot, frame.payload)
+    if slot is not None:
+        return read_answer(slot, frame.payload)
+    if isinstance(request, ServedRequest):
+        return Answer(Outputs(), value=frame.payload)
+    return read_value(frame.payload)
 
 
-def _read_ready_message(frame: Frame, name: str, before: Any) -> EnvDescription | SharedLayout | None:
-    """Return the description of a `PlanEnv`, the layout of a `Server`, or None for any other object."""
-    # `before`: the description or layout before the restart; None on the first start. Raises the worker's
-    # start error.
-    if frame.verb == FAILED:
-        raise start_error(pickle.loads(frame.payload), name)
-    described: EnvDescription | SharedLayout | None = read_description(frame.payload, name)
-    if isinstance(described, EnvDescription) and before is not None:
-        check_replacement(name, before, described)
-    elif described is not None and before is not None:
-        difference = before.difference(described)
-        if difference is not None:
-            raise WorkerStartError(f"{name}: its factories made something else after a restart: {difference}")
-    return described
-
-
-# -- Waits for several worker processes at once --------------------------------------------------------------
-
-
-class ProcessGroup(ClientGroup):
-    """Polls the channels and the handles of several processes. Implements `backends.base.WorkerGroup`."""
+class ProcessGroup(WorkerGroup):
+    """Polls the channels and the handles of several processes."""
 
     def __init__(self, workers: Sequence[ProcessWorker]) -> None:
         super().__init__(workers)
@@ -421,11 +408,10 @@ def raise_exit(exit: WorkerExit, when: str = "") -> NoReturn:
     raise (WorkerStartError if exit.was_starting else make)(f"{exit.what}{when}")
 
 
-# -- Defines `ExternalProcess`, a process that hosts one object of the user ----------------------------------
-
 _FORK_CURE = ', or pass start_method="fork" (context="fork" to AsyncVectorEnv), which sends nothing'
 
 _live: weakref.WeakSet[ExternalProcess] = weakref.WeakSet()
+_exit_registered: list[int] = []  # the id of the process that closes them when it exits
 
 
 class ExternalProcess:
@@ -473,7 +459,11 @@ class ExternalProcess:
         self._worker = ProcessWorker(spec, start_method)
         self._waiter = Waiter(ProcessGroup([self._worker]))
         _live.add(self)
-        _register_exit()
+        # Registered after the exit function of multiprocessing, this one runs before it. That function would
+        # wait for the processes without a limit.
+        if os.getpid() not in _exit_registered:
+            _exit_registered[:] = [os.getpid()]
+            atexit.register(lambda: ProcessGroup([process._worker for process in _live]).close())
 
     def clone(self, *, name: str | None = None) -> ExternalProcess:
         """Start another process with a new object from the same factory.
@@ -653,25 +643,6 @@ class ExternalProcess:
         return HostedPromise(self._waiter, pending, name, self._worker.lock)
 
 
-def _close_live() -> None:
-    ProcessGroup([process._worker for process in _live]).close()
-
-
-_exit_registered: list[int] = []
-
-
-def _register_exit() -> None:
-    """Register a function that closes all processes when the interpreter exits."""
-    # It is registered after the exit function of multiprocessing, and therefore runs before it. That function
-    # would wait for the processes without a limit.
-    if os.getpid() not in _exit_registered:
-        _exit_registered[:] = [os.getpid()]
-        atexit.register(_close_live)
-
-
-# -- Opens processes, and a backend over them ----------------------------------------------------------------
-
-
 def open_processes(
     factories: Sequence[Callable[[], Any]],
     *,
@@ -691,6 +662,14 @@ def open_processes(
     return processes
 
 
+@runtime_checkable
+class OpensHere(Protocol):
+    """Makes the environment of a worker, and can make it in this process too."""
+
+    # None if the environment must not be stepped in this process: its code may crash or hang
+    open_here: Callable[[], EnvStepper] | None
+
+
 def over_processes(
     processes: Sequence[ExternalProcess],
     *,
@@ -700,26 +679,26 @@ def over_processes(
     max_worker_rss: int | None,
 ) -> Backend:
     """Return a backend over processes that each host a `PlanEnv`."""
-    # Where neither their environment nor a limit needs the isolation of processes, it steps small batches
-    # here.
     # `max_worker_rss`: Bytes of memory above which a worker is replaced between two chunks; None for no
     # limit.
     workers = [process._worker for process in processes]
-    backend = Sharded(workers, group=ProcessGroup(workers), max_restarts=max_restarts, audit=audit)
+    factory = processes[0].factory
+    are_alike = all(process.factory is factory for process in processes)
+    is_limited = timeout is not None or max_worker_rss is not None
+    open_here = factory.open_here if isinstance(factory, OpensHere) and are_alike and not is_limited else None
+    backend = Sharded(
+        workers,
+        group=ProcessGroup(workers),
+        max_restarts=max_restarts,
+        audit=audit,
+        open_here=open_here,
+    )
     try:
         limit(workers, timeout, max_worker_rss)
     except BaseException:
         backend.close()
         raise
-    factory = processes[0].factory
-    if not isinstance(factory, HarmlessFactory) or not factory.is_harmless:
-        return backend
-    are_alike = all(process.factory is factory for process in processes)
-    has_limits = timeout is not None or max_worker_rss is not None
-    return SmallBatches(backend, factory, audit) if are_alike and not has_limits else backend
-
-
-# -- Runs processes that each host a `Server` ----------------------------------------------------------------
+    return backend
 
 
 class ServedProcesses:

@@ -19,7 +19,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -35,8 +34,8 @@ from ray.exceptions import (
 
 from planvec.backends.audit import check_limits
 from planvec.backends.base import ExitReason, Pending
-from planvec.backends.client import Blame, ClientGroup, WorkerClient, limit
-from planvec.backends.messages import Failure, pickle_factory, read_description, start_error
+from planvec.backends.client import Blame, WorkerClient, WorkerGroup, limit
+from planvec.backends.messages import Failure, pickle_factory
 from planvec.backends.ray.actor import (
     CONCURRENCY_GROUPS,
     Packed,
@@ -47,7 +46,7 @@ from planvec.backends.ray.actor import (
     read_reply,
 )
 from planvec.backends.ray.cluster import Cluster, cluster_nodes
-from planvec.backends.sharded.backend import Sharded, check_replacement, check_same
+from planvec.backends.sharded.backend import Sharded
 from planvec.backends.signals import DelayedSignals
 from planvec.errors import ClosedError, EnvError, InvalidBatchError, PlanvecError, WorkerStartError
 from planvec.rows import EnvDescription, Request
@@ -85,15 +84,6 @@ def lost_node(node: str) -> bool:
     """Return whether a node has left the cluster."""
     return bool(node) and any(info["NodeID"] == node and not info["Alive"] for info in cluster_nodes())
 
-
-def with_advice(failure: Failure) -> Failure:
-    """Return why an environment could not be made, with the fix if a module is missing on the node."""
-    if _MISSING.search(failure.detail) is None:
-        return failure
-    return replace(failure, detail=f"{failure.detail} on its node: {_ADVICE}")
-
-
-# -- Defines `ActorOptions`, the checked options of the actors of one backend --------------------------------
 
 # options of actors that planvec sets: it restarts actors and retries rows by itself
 _OWN = (
@@ -148,9 +138,6 @@ def _mapping(options: Mapping[str, Any], name: str) -> dict[str, Any]:
     return dict(value or {})
 
 
-# -- Defines `Launcher`, which starts and kills the actors of one backend ------------------------------------
-
-
 class Launcher:
     """Starts actors that make the same environment."""
 
@@ -183,8 +170,10 @@ class Launcher:
         return actor
 
     def kill(self, actor: Any) -> None:
-        """Kill an actor. One that is dead already is forgotten."""
-        self._actors.discard(actor)
+        """Kill an actor, once: a worker kills it and releases it. One that is dead already is forgotten."""
+        if actor not in self._actors:
+            return
+        self._actors.remove(actor)
         if self._cluster.is_connected:
             with contextlib.suppress(Exception):  # it is dead, or Ray is being stopped
                 ray.kill(actor, no_restart=True)
@@ -200,9 +189,6 @@ class Launcher:
         """Do the same in a thread: the garbage collector may run in one of Ray's own threads."""
         if not self._is_ended and self._cluster.is_connected:
             threading.Thread(target=self.end, name="planvec-ray-end", daemon=True).start()
-
-
-# -- Defines `Inbox`, which hands the events of Ray's threads to the threads that wait -----------------------
 
 
 class Inbox:
@@ -249,8 +235,6 @@ def _put(reference: weakref.ref[Inbox], number: int, future: Any) -> None:
         inbox._events.append((number, future))
         inbox._bell.set()
 
-
-# -- The client of an actor ----------------------------------------------------------------------------------
 
 _CAPACITY = 1 << 16  # largest number of rows in one request
 # Longest time for a late actor to tell at which row it is. Code that holds the interpreter does not tell.
@@ -336,14 +320,13 @@ class RayWorker(WorkerClient):
             return
         result: bytes | Failure
         result, self._rss = future.result()
+        if isinstance(result, Failure) and _MISSING.search(result.detail) is not None:
+            result.detail += f" on its node: {_ADVICE}"
+        first, how = self.description, "was restarted"
+        if first is None:
+            first, how = self._launcher.description, ""
         try:
-            if isinstance(result, Failure):
-                raise start_error(with_advice(result), self.name)
-            description: EnvDescription = read_description(result, self.name)
-            if self.description is not None:
-                check_replacement(self.name, self.description, description)
-            elif self._launcher.description is not None:
-                check_same(self.name, self._launcher.description, description)
+            description = self._read_ready(result, first, how)
         except PlanvecError as error:
             self.give_up(error)
             return
@@ -434,18 +417,22 @@ class RayWorker(WorkerClient):
         self.kill_and_end(ExitReason.TIMEOUT, how, Blame(True, row, step))
 
 
-# -- Handles the events of several actors, and closes them together ------------------------------------------
+_log = logging.getLogger("planvec")
+_PLACE_SECONDS = 20.0  # longest time for the first actor to get a place on a node
+_TOLD_SECONDS = 10.0  # time after which the log says that workers wait for a place
+# longest time for it if Ray has to set up a `runtime_env` first, and a node is large enough
+_SETUP_SECONDS = 600.0
 
 
-class RayGroup(ClientGroup):
-    """Handles what happens to the actors of a backend. Implements `backends.base.WorkerGroup`."""
+class RayGroup(WorkerGroup):
+    """Handles what happens to the actors of a backend."""
 
-    def __init__(
-        self, workers: Sequence[RayWorker], inbox: Inbox, launcher: Launcher, check: Callable[[], None]
-    ) -> None:
+    def __init__(self, workers: Sequence[RayWorker], inbox: Inbox, launcher: Launcher) -> None:
         super().__init__(workers)
-        self._inbox, self._launcher, self._check = inbox, launcher, check
+        self._actors, self._inbox, self._launcher = workers, inbox, launcher
         self._pid = os.getpid()
+        self._started = self._served_at = time.monotonic()
+        self._has_place, self._num_told = False, 0
         weakref.finalize(self, launcher.end_later).atexit = False  # Ray itself ends them at exit
 
     def poll(self) -> None:
@@ -476,67 +463,31 @@ class RayGroup(ClientGroup):
                 worker.give_up(error)
             return
         super()._check_clock()
-        self._check()
-
-    def close(self) -> None:
-        """Kill all actors. Stop Ray if planvec has started it. Does nothing in a fork."""
-        super().close()
-        if os.getpid() == self._pid:
-            self._launcher.end()
-
-
-# -- Finds out whether the nodes of a cluster have room for actors -------------------------------------------
-
-_log = logging.getLogger("planvec")
-_PLACE_SECONDS = 20.0  # longest time for the first actor to get a place on a node
-_TOLD_SECONDS = 10.0  # time after which the log says that workers wait for a place
-# longest time for it if Ray has to set up a `runtime_env` first, and a node is large enough
-_SETUP_SECONDS = 600.0
-
-
-def num_places(needed: Mapping[str, float]) -> int:
-    """Return the number of actors for which all nodes together have resources, at least 1."""
-    # An actor that needs nothing counts as one that needs a CPU.
-    used = {name: amount for name, amount in needed.items() if amount} or {"CPU": 1}
-    nodes = [node["Resources"] for node in cluster_nodes() if node["Alive"]]
-    return max(1, sum(min(int(node.get(name, 0) / used[name]) for name in used) for node in nodes))
-
-
-class PlaceCheck:
-    """Says in the log which workers wait for a place, and gives all up if none of them gets one at first."""
-
-    def __init__(self, workers: Sequence[RayWorker], options: ActorOptions) -> None:
-        self._workers, self._options = workers, options
-        self._started = time.monotonic()
-        self._has_place = False
-        self._served_at, self._num_told = self._started, 0
-
-    def __call__(self) -> None:
-        """Check the places of the workers now."""
         self._tell_who_waits()
-        self._has_place = self._has_place or any(worker.node or worker.exit for worker in self._workers)
+        self._has_place = self._has_place or any(worker.node or worker.exit for worker in self._actors)
         if not self._has_place and time.monotonic() - self._started > _PLACE_SECONDS:
             self._check_first_place()
 
     def _tell_who_waits(self) -> None:
-        """Say in the log that workers wait, once they have for a while and whenever more of them do."""
+        """Say in the log that workers wait for a place: after a while, and whenever more of them do."""
         now = time.monotonic()
-        num_waiting = sum(worker.is_delayed for worker in self._workers)
+        num_waiting = sum(worker.is_delayed for worker in self._actors)
         if not num_waiting:
             self._served_at, self._num_told = now, 0
         elif now - self._served_at > _TOLD_SECONDS and num_waiting > self._num_told:
             self._num_told = num_waiting
-            what = "a place" + (" or their runtime_env" if self._options.runtime_env else "")
+            what = "a place" + (" or their runtime_env" if self._launcher.options.runtime_env else "")
             needed, nodes = self._amounts()
             text = "%d of %d actors still wait for %s; an actor needs %s, the nodes have %s"
-            _log.warning(text, num_waiting, len(self._workers), what, needed, nodes)
+            _log.warning(text, num_waiting, len(self._actors), what, needed, nodes)
 
     def _check_first_place(self) -> None:
+        """Give all workers up if none of them can get a place."""
         needed, nodes = self._amounts()
         waited = time.monotonic() - self._started
         if not any(all(node[name] >= needed[name] for name in needed) for node in nodes):
             advice = "no node has as much: change ray_actor_options, or add such a node"
-        elif not self._options.runtime_env:
+        elif not self._launcher.options.runtime_env:
             advice = "all of it is in use: close what uses it, or add nodes"
         elif waited > _SETUP_SECONDS:
             advice = "all of it is in use, or the runtime_env takes longer to set up"
@@ -547,21 +498,32 @@ class PlaceCheck:
             f"ray_actor_options: no node had room for an actor within {waited:.0f} s. An actor needs "
             f"{needed}, the nodes have {nodes}; {advice}"
         )
-        for worker in self._workers:
+        for worker in self._actors:
             worker.give_up(error)
 
     def _amounts(self) -> tuple[dict[str, float], list[dict[str, float]]]:
         """Return what an actor needs, and what each node has of that."""
-        needed = {name: amount for name, amount in self._options.resources.items() if amount}
+        needed = {name: amount for name, amount in self._launcher.options.resources.items() if amount}
         alive = [node["Resources"] for node in cluster_nodes() if node["Alive"]]
         return needed, [{name: resources.get(name, 0) for name in needed} for resources in alive]
+
+    def close(self) -> None:
+        """Kill all actors. Stop Ray if planvec has started it. Does nothing in a fork."""
+        super().close()
+        if os.getpid() == self._pid:
+            self._launcher.end()
 
 
 # See `Sharded`. A message to an actor and its answer cost a core about 2 ms, on both sides together.
 _MESSAGE_COST = 25.0
 
 
-# -- Opens a backend over actors -----------------------------------------------------------------------------
+def num_places(needed: Mapping[str, float]) -> int:
+    """Return the number of actors for which all nodes together have resources, at least 1."""
+    # An actor that needs nothing counts as one that needs a CPU.
+    used = {name: amount for name, amount in needed.items() if amount} or {"CPU": 1}
+    nodes = [node["Resources"] for node in cluster_nodes() if node["Alive"]]
+    return max(1, sum(min(int(node.get(name, 0) / used[name]) for name in used) for node in nodes))
 
 
 def over_ray(
@@ -590,7 +552,7 @@ def over_ray(
             workers.append(RayWorker(f"planvec-actor-{index}", launcher, inbox))
         backend = Sharded(
             workers,
-            group=RayGroup(workers, inbox, launcher, PlaceCheck(workers, options)),
+            group=RayGroup(workers, inbox, launcher),
             max_restarts=max_restarts,
             audit=audit,
             message_cost=_MESSAGE_COST,

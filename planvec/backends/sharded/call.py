@@ -6,7 +6,8 @@ import itertools
 import threading
 from typing import Any, TypeVar
 
-from planvec.backends.base import Future, Stats, Waiter
+from planvec.backends.base import Future, Stats
+from planvec.backends.client import Waiter
 from planvec.backends.sharded.cutting import Cutter, Pace
 from planvec.errors import ClosedError, EnvError, PlanvecError
 from planvec.rows import Answer, Columns, EnvDescription, Promise, Request, merge_columns
@@ -108,12 +109,13 @@ class Call(Promise[T]):
 
     def result(self, timeout: float | None = None) -> T:
         if not self.is_done:
-            self._waiter.wait_for(self._has_finished, timeout)
+            self._waiter.wait_for(lambda: self.is_done, timeout)
         if self._error is not None:
             raise self._error
         if not self._is_merged:  # two threads may both merge; the results are equal
             answer = self.prepare()
-            answer.columns = self._merged_columns()
+            parts = [(columns, size) for _, (size, columns) in sorted(self._columns.items())]
+            answer.columns = merge_columns(parts)
             self._value = self.request.result(self._description, answer)
             self._is_merged = True
         value: T = self._value
@@ -127,9 +129,6 @@ class Call(Promise[T]):
     def error(self) -> PlanvecError | None:
         """The error with which the call has failed, or None."""
         return self._error
-
-    def _has_finished(self) -> bool:
-        return self.is_done
 
     # -- cutting --------------------------------------------------------------------------------
 
@@ -182,11 +181,6 @@ class Call(Promise[T]):
         self._open.update({part.first_row: part for part in parts})
         return parts
 
-    def copy_request(self) -> None:
-        """Copy the arrays of the request, since the caller may change them from now on."""
-        if not self.is_done:
-            self.request = self.request.copy()
-
     # -- answers --------------------------------------------------------------------------------
 
     def prepare(self) -> Answer:
@@ -209,13 +203,6 @@ class Call(Promise[T]):
         for row, error in answer.errors.items():
             merged.errors[row + chunk.first_row] = error.moved(chunk.first_row)
         self.close(chunk)
-
-    def _merged_columns(self) -> Columns:
-        """Return the infos of all rows."""
-        parts = [(columns, size) for _, (size, columns) in sorted(self._columns.items())]
-        if len(parts) == 1:
-            return parts[0][0]
-        return merge_columns(parts) if any(columns for columns, _ in parts) else {}
 
     def flag(self, chunk: Chunk, error: PlanvecError) -> None:
         """Flag the rows of a chunk with an error. From now on a worker only fills in its outputs."""

@@ -50,19 +50,11 @@ class WorkerRecord:
         # whether it had no place when a base state was synced, and gets it once it is ready
         self.lacks_base_state = False
 
-    @property
-    def has_started_or_failed(self) -> bool:
-        """Whether it is ready, or cannot start."""
-        return self.worker.is_ready or self.failure is not None
-
 
 def can_begin(records: Sequence[WorkerRecord]) -> bool:
     """Return whether a worker has started or failed, and so have the others that do not wait for a place."""
-    have_started = [record.has_started_or_failed for record in records]
-    return any(have_started) and all(
-        has_started or record.worker.is_delayed
-        for has_started, record in zip(have_started, records, strict=True)
-    )
+    waiting = [record for record in records if not (record.worker.is_ready or record.failure is not None)]
+    return len(waiting) < len(records) and all(record.worker.is_delayed for record in waiting)
 
 
 class Queue:
@@ -276,7 +268,7 @@ class Recovery:
                 self._retry(chunk)
         elif chunk.is_flagging:
             self._retry_whole(record, chunk, exit)
-        elif exit.was_late and not self._masks(chunk):
+        elif exit.was_late and not chunk.call.request.mask_errors:
             chunk.call.fail(self._error(record, chunk, exit))
         elif chunk.num_rows == 1:
             self._retry_alone(record, chunk, exit)
@@ -284,9 +276,6 @@ class Recovery:
             self._retry_parts(record, chunk, exit)
         else:
             self._retry_whole(record, chunk, exit)
-
-    def _masks(self, chunk: Chunk) -> bool:
-        return chunk.call.request.mask_errors
 
     def _retry(self, *chunks: Chunk) -> None:
         self._stats.retries += 1
@@ -312,7 +301,7 @@ class Recovery:
                 self._queue.bind(record, chunk)
             return
         error = self._error(record, chunk, exit)
-        if self._masks(chunk):
+        if chunk.call.request.mask_errors:
             _log.warning("%s; the row is flagged", error)
             chunk.call.flag(chunk, error)
             self._queue.retry(chunk)
