@@ -90,8 +90,8 @@ Arrays = Mapping[str, NDArray[Any]]
 # name of a class of search data -> its module
 _CLASSES = {
     "Tree": "planvec.planners.mcts.tree",
-    "WidthTree": "planvec.planners.width.tree",
-    "Walkers": "planvec.planners.swarm.walkers",
+    "WidthTree": "planvec.planners.width",
+    "Walkers": "planvec.planners.swarm.search",
     "Gaussian": "planvec.planners.shooting.distributions",
     "Categorical": "planvec.planners.shooting.distributions",
     "Uniform": "planvec.planners.shooting.distributions",
