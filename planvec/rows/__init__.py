@@ -19,7 +19,6 @@ from planvec.rows.checks import (
     one_action,
 )
 from planvec.rows.files import (
-    DAMAGED,
     damage_named,
     is_installed,
     read_arrays,
@@ -106,7 +105,6 @@ from planvec.rows.stepper import BatchKernel, BatchStepper, KernelUse, Perform, 
 
 __all__ = [
     "ACTION_MASK_FIELD",
-    "DAMAGED",
     "GENERATOR_FIELD",
     "PLAYER_FIELD",
     "ActionStreams",
