@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import planvec
-from planvec.cli.plan import preset_of
-from planvec.cli.planner_options import make_planner
+from planvec.cli.plan import make_planner, preset_of
 
 FIRST_SEED = 100
 FRAME_SKIP = 15

@@ -21,7 +21,7 @@ import pytest
 import planvec
 from planvec.backends.processes import worker as worker_module
 from planvec.cli import main, plan
-from planvec.cli.planner_options import add_planner
+from planvec.cli.plan import add_planner
 from planvec.planners import (
     PLANNERS,
     EpisodeRecorder,

@@ -458,7 +458,7 @@ def test_states_that_do_not_fit_are_computed_again(tmp_path: Path, env_id: str) 
 
 
 def keys(env: Any, observations: Any) -> Any:
-    from planvec.exploring.cells import cells_for
+    from planvec.exploring.archive import cells_for
 
     return cells_for(env.observation_space, None)(observations)
 

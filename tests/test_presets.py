@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from planvec.cli import main
-from planvec.cli.plan import PRESETS, preset_of
-from planvec.cli.planner_options import make_planner
+from planvec.cli.plan import PRESETS, make_planner, preset_of
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -76,7 +76,7 @@ def test_importing_planvec_imports_neither_gymnasium_nor_numba() -> None:
     assert not {"gymnasium", "numpy", "numba"} & loaded_after("import planvec")
 
 
-CLASSES = {"mcts.planner": "MCTS", "swarm.planner": "Swarm", "width.planner": "RolloutIW"}
+CLASSES = {"mcts.planner": "MCTS", "swarm.planner": "Swarm", "width": "RolloutIW"}
 
 
 @pytest.mark.parametrize("name", CLASSES)

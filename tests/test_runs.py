@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import os
 import pickle
@@ -341,6 +342,17 @@ def test_a_damaged_plan_is_refused(tmp_path: Path) -> None:
             np.savez(tmp_path / "plan.npz", **wrong)
             with pytest.raises(planvec.InvalidBatchError, match="which is damaged"):
                 load_plan(tmp_path / "plan.npz", env)
+
+
+def test_a_checkpoint_with_a_damaged_plan_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.npz"
+    with planvec.PlanEnv("CartPole-v1") as env:
+        state = np.array([env.reset(seed=0).state])
+        plan = planvec.RandomShooting(num_trajectories=4, horizon=3).plan(env, state, seed=0)
+        wrong = dataclasses.replace(plan, root_actions=np.array([5]))
+        play.Checkpoint(0, np.array([0]), np.zeros((1, 3)), state, wrong, {}).write(path, env)
+        with pytest.raises(planvec.InvalidBatchError, match=r"checkpoint\.npz: .* is damaged .*actions"):
+            play.Checkpoint.read(path, env)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ import planvec
 from planvec.planners.novelty.features import NewFeatures, features_for
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import action_statistics, mean_action, most_visited
-from planvec.planners.swarm.config import NormalDt, SwarmConfig, draw_dt
+from planvec.planners.swarm.config import NormalDt, SwarmConfig
 from planvec.planners.swarm.iteration import (
     WALKER_DTYPE,
     Outcomes,
@@ -34,7 +34,7 @@ from planvec.planners.swarm.iteration import (
     pick,
     relativize,
 )
-from planvec.planners.swarm.walkers import Lineage
+from planvec.planners.swarm.search import Lineage, draw_dt
 from planvec.rows.random_actions import uniform_actions
 
 SMALL = planvec.Swarm(num_walkers=16, num_iterations=8, dt=(1, 4))

@@ -18,7 +18,7 @@ from planvec.planners.swarm.iteration import (
     iterate,
     observation_features,
 )
-from planvec.planners.swarm.walkers import Lineage
+from planvec.planners.swarm.search import Lineage
 
 ACTIONS = spaces.Box(-1, 1, (2,), np.float32)
 OBSERVATIONS = {

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
-from planvec.cli.environments import add_backend, add_environment, backend_of, codec_of, env_source, given_env
-from planvec.cli.parser import COUNT, FAILED, Parser, UsageError, add_json, integer
+from planvec.cli.environments import add_backend, add_environment, codec_of, env_source, given_env, workers_of
+from planvec.cli.parser import FAILED, Parser, UsageError, add_count, add_json, integer
 
 
-def add_check(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_check(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]) -> None:
     """Add the parser of `planvec check`."""
     parser = commands.add_parser(
         "check",
@@ -21,16 +22,9 @@ def add_check(commands: argparse._SubParsersAction[Parser]) -> None:
         "without planvec. The exit status is 0 only if everything is exact.",
     )
     add_environment(parser)
-    parser.add_argument("--steps", **COUNT, default=500, help="number of random steps (default: 500)")
-    parser.add_argument(
-        "--restores",
-        **COUNT,
-        default=20,
-        help="number of states from which to step several branches (default: 20)",
-    )
-    parser.add_argument(
-        "--children", **COUNT, default=8, help="number of branches from each of these states (default: 8)"
-    )
+    add_count(parser, "--steps", "number of random steps", 500)
+    add_count(parser, "--restores", "number of states from which to step several branches", 20)
+    add_count(parser, "--children", "number of branches from each of these states", 8)
     parser.add_argument(
         "--seed",
         type=integer(0, 2**32 - 1),
@@ -59,7 +53,7 @@ def _run_check(arguments: argparse.Namespace) -> int:
         codec=codec_of(arguments.codec),
         info_keys=arguments.info_keys,
         env_kwargs=make_kwargs,
-        **backend_of(arguments),
+        **workers_of(arguments),
     )
     report = dataclasses.replace(report, name=arguments.env_id)
     print(json.dumps(report.to_dict()) if arguments.json else report)
@@ -69,7 +63,7 @@ def _run_check(arguments: argparse.Namespace) -> int:
 # -- Defines `planvec bench ENV_ID`, which measures how many workers pay on this machine ---------------------
 
 
-def add_bench(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_bench(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]) -> None:
     """Add the parser of `planvec bench`."""
     parser = commands.add_parser(
         "bench",
@@ -78,16 +72,9 @@ def add_bench(commands: argparse._SubParsersAction[Parser]) -> None:
         "kernel if there is one, all in turn. Print environment steps per second, and what is fastest.",
     )
     add_environment(parser)
-    default = [1, 16, 256, 4096]
-    parser.add_argument(
-        "--rows", nargs="+", **COUNT, default=default, help="rows per call (default: 1 16 256 4096)"
-    )
-    parser.add_argument(
-        "--workers",
-        nargs="+",
-        **COUNT,
-        help="numbers of workers (default: 1, 2, 4, ... up to the number of cores)",
-    )
+    add_count(parser, "--rows", "rows per call", [1, 16, 256, 4096])
+    text = "numbers of workers (default: 1, 2, 4, ... up to the number of cores)"
+    add_count(parser, "--workers", text, [])
     parser.add_argument(
         "--seconds", type=float, default=20.0, metavar="S", help="time of all measurements (default: 20)"
     )
@@ -114,7 +101,7 @@ def _run_bench(arguments: argparse.Namespace) -> int:
 # -- Defines `planvec envs`, which lists the families of environments and what saving their states costs -----
 
 
-def add_envs(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_envs(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]) -> None:
     """Add the parser of `planvec envs`."""
     parser = commands.add_parser(
         "envs",
@@ -136,7 +123,7 @@ def _run_envs(arguments: argparse.Namespace) -> int:
 # -- Defines `planvec replay RUN`, which plays trajectories again and compares every bit ---------------------
 
 
-def add_replay(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_replay(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]) -> None:
     """Add the parser of `planvec replay`."""
     parser = commands.add_parser(
         "replay",

@@ -1,15 +1,18 @@
 """Parses the command line and runs a command, such as `planvec plan CartPole-v1`.
 
-Every command is a module of `planvec.cli` with a function that adds its parser and a function that runs it.
-Slow imports are in the second one, so that `planvec --help` is fast.
+A command has two functions in a module of `planvec.cli`. `add_NAME(commands, argv)` adds its parser, whose
+default of `run` is the other one: it takes the arguments, runs the command and returns the exit status. Slow
+imports are in the second one, so that `planvec --help` is fast. To add a command, write both functions, and
+add a line to `_COMMANDS`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import planvec
 from planvec.cli.check import add_bench, add_check, add_envs, add_replay
@@ -22,35 +25,37 @@ from planvec.cli.parser import (
     exit_status,
     interrupts,
     one_line,
-    print_error,
     warn,
 )
-from planvec.cli.plan import add_plan
-from planvec.cli.planner_options import options_of
+from planvec.cli.plan import add_plan, options_of
 
-_COMMANDS = ("plan", "explore", "replay", "check", "bench", "envs")
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "plan": add_plan,
+    "explore": add_explore,
+    "replay": add_replay,
+    "check": add_check,
+    "bench": add_bench,
+    "envs": add_envs,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line."""
     # Returns the exit status: 0; 1 if a check failed; 2 after an error; 128 plus its number after a signal.
     argv = sys.argv[1:] if argv is None else argv
-    as_json = "--json" in argv
     with interrupts():
+        arguments = None
         try:
             arguments = _parse(argv)
-            try:
-                status: int = arguments.run(arguments)
-            except UsageError:
-                raise
-            except Exception as error:
-                if getattr(arguments, "traceback", False):
-                    traceback.print_exc()
-                print_error(one_line(error), as_json=as_json)
-                return USAGE_ERROR
+            status: int = arguments.run(arguments)
             return status
-        except UsageError as error:
-            print_error(str(error), as_json=as_json)
+        except Exception as error:
+            if arguments is not None and arguments.traceback and not isinstance(error, UsageError):
+                traceback.print_exc()
+            if "--json" in argv:
+                print(json.dumps({"error": one_line(error)}))
+            else:
+                warn(f"planvec: error: {one_line(error)}")
             return USAGE_ERROR
         except KeyboardInterrupt as error:
             warn(f"planvec: {getattr(error, 'text', 'interrupted')}")
@@ -70,9 +75,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     if not argv:
         parser.print_usage(sys.stderr)
         raise UsageError(f"expected a command ({', '.join(_COMMANDS)}); see planvec --help")
-    add_plan(commands, argv)
-    for add in (add_explore, add_replay, add_check, add_bench, add_envs):
-        add(commands)
+    for add in _COMMANDS.values():
+        add(commands, argv)
     for command in commands.choices.values():
         command.add_argument("--traceback", action="store_true", help="show the whole traceback of an error")
     arguments, unknown = parser.parse_known_args(argv)

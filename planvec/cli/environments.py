@@ -95,14 +95,10 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def backend_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of `planvec.make` that say where workers run."""
-    return {"backend": arguments.backend, "ray_address": arguments.ray_address}
-
-
 def workers_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of `planvec.make` about workers."""
-    return {name: getattr(arguments, name) for name in ("num_workers", "timeout", "backend", "ray_address")}
+    """Return the arguments of `planvec.make` about workers, those that the command has."""
+    names = ("num_workers", "timeout", "backend", "ray_address")
+    return {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
 
 
 def given_env(arguments: argparse.Namespace) -> tuple[Makeable, dict[str, Any]]:

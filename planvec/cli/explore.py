@@ -9,6 +9,7 @@ import re
 import secrets
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from planvec.cli.environments import (
     object_named,
     workers_of,
 )
-from planvec.cli.parser import COUNT, SEED, Parser, UsageError, add_json, late_interrupts, warn
+from planvec.cli.parser import SEED, Parser, UsageError, add_count, add_json, late_interrupts, warn
 from planvec.errors import InvalidBatchError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class ExplorationProgress:
             self._bar.close()
 
 
-def add_explore(commands: argparse._SubParsersAction[Parser]) -> None:
+def add_explore(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]) -> None:
     """Add the parser of `planvec explore`."""
     parser = commands.add_parser(
         "explore",
@@ -85,8 +86,8 @@ def add_explore(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     add_environment(parser)
     limits = parser.add_argument_group("limits, of which at least one is needed")
-    limits.add_argument("--max-env-steps", **COUNT, help="environment steps in all")
-    limits.add_argument("--max-rounds", **COUNT, help="rounds in all")
+    add_count(limits, "--max-env-steps", "environment steps in all")
+    add_count(limits, "--max-rounds", "rounds in all")
     limits.add_argument("--max-seconds", type=float, metavar="S", help="seconds of this run")
     group = parser.add_argument_group("exploration")
     group.add_argument("--seed", **SEED, help="seed (default: random, or that of the archive)")
@@ -96,8 +97,8 @@ def add_explore(commands: argparse._SubParsersAction[Parser]) -> None:
         help="which observations are one cell: WIDTHxHEIGHTxLEVELS for images, such as 11x8x8; or "
         "module:function of your own, which turns [B, ...] observations into [B, F] integers",
     )
-    group.add_argument("--num-explorers", **COUNT, default=64, help="default: 64")
-    group.add_argument("--num-steps", **COUNT, default=100, help="actions per round (default: 100)")
+    add_count(group, "--num-explorers", "explorers at work", 64)
+    add_count(group, "--num-steps", "actions per round", 100)
     group.add_argument(
         "--repeat",
         type=float,
@@ -105,7 +106,7 @@ def add_explore(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="P",
         help="probability to repeat an action (default: 0.95)",
     )
-    group.add_argument("--dt", **COUNT, default=1, help="environment steps of an action (default: 1)")
+    add_count(group, "--dt", "environment steps of an action", 1)
     group.add_argument(
         "--end-on-life-loss", action="store_true", help="choose another cell when a life is lost (Atari)"
     )
@@ -134,14 +135,9 @@ def _run(arguments: argparse.Namespace) -> int:
     limits = {name: getattr(arguments, name) for name in ("max_env_steps", "max_rounds", "max_seconds")}
     if all(limit is None for limit in limits.values()):
         raise UsageError("expected a limit: --max-env-steps, --max-rounds or --max-seconds")
-    explorer = Explorer(
-        cells=_cells_of(arguments.cells),
-        num_explorers=arguments.num_explorers,
-        num_steps=arguments.num_steps,
-        repeat=arguments.repeat,
-        dt=arguments.dt,
-        end_on_life_loss=arguments.end_on_life_loss,
-    )
+    names = ("num_explorers", "num_steps", "repeat", "dt", "end_on_life_loss")
+    settings = {name: getattr(arguments, name) for name in names}
+    explorer = Explorer(cells=_cells_of(arguments.cells), **settings)
     source, env_kwargs = given_env(arguments)
     seed = secrets.randbits(32) if arguments.seed is None and arguments.out is None else arguments.seed
     directory = arguments.out or default_directory(arguments.env_id, "explore", seed)

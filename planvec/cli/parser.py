@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
-import json
 import math
 import os
 import re
@@ -82,9 +81,23 @@ def integer(lowest: int, highest: float = math.inf) -> Callable[[str], int]:
     return integer
 
 
-# how `add_argument` takes numbers of things, and seeds
-COUNT: dict[str, Any] = {"type": integer(1), "metavar": "N"}
+# how `add_argument` takes seeds
 SEED: dict[str, Any] = {"type": integer(0, 2**64 - 1), "metavar": "N"}
+
+
+def add_count(
+    parser: argparse._ActionsContainer, name: str, text: str, default: int | list[int] | None = None
+) -> None:
+    """Add an option that takes a number of things; several of them if the default is a list."""
+    is_list, shown = isinstance(default, list), str(default).strip("[]").replace(",", "")
+    parser.add_argument(
+        name,
+        type=integer(1),
+        metavar="N",
+        nargs="+" if is_list else None,
+        default=default or None,
+        help=text if not default else f"{text} (default: {shown})",
+    )
 
 
 # -- Prints messages for people, and errors in one line ------------------------------------------------------
@@ -96,16 +109,10 @@ def warn(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def print_error(text: str, *, as_json: bool) -> None:
-    """Print an error: one line on the standard error stream, or a JSON object on the standard output."""
-    if as_json:
-        print(json.dumps({"error": text}))
-    else:
-        warn(f"planvec: error: {text}")
-
-
 def one_line(error: BaseException) -> str:
     """Return an error in one line: its type unless planvec wrote the message, and where it was raised."""
+    if isinstance(error, UsageError):
+        return str(error)
     from gymnasium.error import Error as GymnasiumError
 
     from planvec.errors import PlanvecError

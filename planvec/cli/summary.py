@@ -203,11 +203,8 @@ class ProgressBar(RunObserver):
 
     def step(self, step: EpisodeStep) -> None:
         """Move the bar to the next step."""
-        self._num_steps, self._return, self._value = (
-            step.num_steps,
-            step.total_return,
-            f"{step.plan.value:.4g}",
-        )
+        self._num_steps, self._return = step.num_steps, step.total_return
+        self._value = f"{step.plan.value:.4g}"
         self._simulated += step.plan.num_simulations
         self._current = 0
         self._show(_INTERVAL)
@@ -240,18 +237,9 @@ class ProgressBar(RunObserver):
         total, value = f"{self._return:.4g}", self._value
         if (self._bar.ncols or 80) >= _WIDE:
             label = f"{self._label}step {self._num_steps}{of} "
-            text = f" return {total}, value {value or '-'}, {_short(rate)} simulations/s"
+            text = f" return {total}, value {value or '-'}, {tqdm.format_sizeof(rate)} simulations/s"
         else:
             label = f"{self._label}{self._num_steps}{of} "
-            text = f" ret {total}{' val ' * bool(value)}{value} {_short(rate)} sim/s"
+            text = f" ret {total}{' val ' * bool(value)}{value} {tqdm.format_sizeof(rate)} sim/s"
         self._bar.bar_format = f"{label}|{{bar}}|{text}" if self._total else f"{label}{text}"
         self._bar.refresh()
-
-
-def _short(number: float) -> str:
-    """Return a number in at most five characters, such as 12.3k."""
-    for unit in ("", "k", "M"):
-        if number < 1000:
-            return f"{number:.3g}{unit}"
-        number /= 1000
-    return f"{number:.3g}G"

@@ -15,7 +15,7 @@ import operator
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,9 +24,17 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.exploring.cells import CellFunction, cells_for, keys_of
 from planvec.exploring.tables import BLOCK, Arrival, CellStore, StepTree
-from planvec.planners import Episode, EpisodeRecorder, check_stepper, replay_steps
+from planvec.planners import (
+    Downscaled,
+    Episode,
+    EpisodeRecorder,
+    check_stepper,
+    integer_rows,
+    is_screen,
+    numbers_of_space,
+    replay_steps,
+)
 from planvec.rows import (
     BatchStepper,
     arrays_of_states,
@@ -39,6 +47,41 @@ from planvec.rows import (
 )
 
 ARCHIVE_FILE = "archive.npz"
+
+# -- Cells: observations that an archive takes for one. Letters: B observations, F columns -------------------
+
+# `cells(observations) -> [B, F]` integers: observations with equal rows are of one cell
+CellFunction = Callable[[Any], Any]
+
+
+def cells_for(space: Space[Any], given: CellFunction | None) -> CellFunction:
+    """Return the function of cells that was given, or one that suits an observation space."""
+    if given is not None:
+        return given
+    if is_screen(space):
+        return Downscaled()
+    return numbers_of_space(space, "cells")
+
+
+def keys_of(
+    cells: CellFunction, observations: Any, num_rows: int, like: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Return the cells of observations, after a check."""
+    # `like`: `[F]`, any cell of the archive; None: there is none yet.
+    keys = integer_rows(cells(observations), "cells")
+    if len(keys) != num_rows:
+        raise InvalidBatchError(
+            f"cells: expected a function that returns integers [{num_rows}, F], got shape {keys.shape}"
+        )
+    if like is not None and (keys.dtype != like.dtype or keys.shape[1:] != like.shape):
+        raise InvalidBatchError(
+            f"cells: expected {like.dtype} [{num_rows}, {len(like)}], as at the start, got {keys.dtype} of "
+            f"shape {keys.shape}"
+        )
+    return np.ascontiguousarray(keys)
+
+
+# -- The archive ---------------------------------------------------------------------------------------------
 
 
 class Origin(NamedTuple):
@@ -149,7 +192,7 @@ class Archive:
         """`[R, 3]`: environment steps, number of cells and score of the best cell after each round."""
         return np.array(self._history, np.float64).reshape(-1, 3)
 
-    def end_round(self) -> None:
+    def _end_round(self) -> None:
         """Add a row to the history."""
         self._history.append((self.num_env_steps, self.num_cells, float(self.store["scores"][self.best])))
 
@@ -224,7 +267,17 @@ class Archive:
         """
         path = Path(path)
         with locked(path):
-            self._check_own(path)
+            if holds_archive(path):
+                held, got = read_manifest(path), ""
+                if held["identity"] != self.identity:
+                    got = "another archive"
+                elif held["num_env_steps"] > self.num_env_steps:
+                    got = f"a later form of this one, of {held['num_env_steps']:,} steps"
+                if got:
+                    raise InvalidBatchError(
+                        "path: expected a new directory, or one with an earlier form of this archive, got "
+                        f"{path}, which holds {got}"
+                    )
             self.store["nodes"][:] = self.steps.keep(self.store["nodes"])
             manifest = {
                 "format": _FORMAT,
@@ -238,22 +291,6 @@ class Archive:
             }
             write_arrays(path / ARCHIVE_FILE, self._arrays(manifest))
             remove_unfinished(path / ARCHIVE_FILE)
-
-    def _check_own(self, path: Path) -> None:
-        """Check that a directory holds no other archive, and no later form of this one."""
-        if not holds_archive(path):
-            return
-        manifest = read_manifest(path)
-        if manifest["identity"] != self.identity:
-            got = "another archive"
-        elif manifest["num_env_steps"] > self.num_env_steps:
-            got = f"a later form of this one, of {manifest['num_env_steps']:,} steps"
-        else:
-            return
-        raise InvalidBatchError(
-            f"path: expected a new directory, or one with an earlier form of this archive, got {path}, which "
-            f"holds {got}"
-        )
 
     def _arrays(self, manifest: Mapping[str, Any]) -> Iterator[tuple[str, NDArray[Any]]]:
         """Yield the arrays of the file: columns of the cells and of the steps, the history, the states."""
@@ -405,28 +442,20 @@ class Archive:
             states[cell_of[0]] = level[0]
         for nodes in self.steps.levels_to(ends):
             before = row_of[self.steps["parents"][nodes]]
-            level, rewards, ended = self._step(env, nodes, level[before])
-            totals = totals[before] + rewards
+            states_before, totals = level[before], totals[before]
+            level, ended = np.empty(len(nodes), env.state_dtype), np.zeros(len(nodes), np.bool_)
+            for start in range(0, len(nodes), BLOCK):
+                part = slice(start, start + BLOCK)
+                actions, seeds = self.steps.arguments(nodes[part])
+                out = env.step_batch(actions, states_before[part], self.origin.dt, seeds=seeds, blocking=True)
+                level[part], ended[part] = out.new_states, out.terminated | out.truncated
+                totals[part] += out.rewards
             row_of[nodes] = np.arange(len(nodes))
             rows = np.flatnonzero(cell_of[nodes] >= 0)
             reached = cell_of[nodes[rows]]
             states[reached], scores[reached], is_end[reached] = level[rows], totals[rows], ended[rows]
         differs: NDArray[np.bool_] = scores != self.store["scores"][cells]
         return states, differs | (is_end != self.store["ended"][cells])
-
-    def _step(
-        self, env: BatchStepper, nodes: NDArray[np.int64], states: NDArray[Any]
-    ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.bool_]]:
-        """Take the steps of nodes from states; return new states, rewards, and what has ended."""
-        new_states, rewards = np.empty(len(nodes), env.state_dtype), np.zeros(len(nodes))
-        ended = np.zeros(len(nodes), np.bool_)
-        for start in range(0, len(nodes), BLOCK):
-            part = slice(start, start + BLOCK)
-            actions, seeds = self.steps.arguments(nodes[part])
-            out = env.step_batch(actions, states[part], self.origin.dt, seeds=seeds, blocking=True)
-            new_states[part], rewards[part] = out.new_states, out.rewards
-            ended[part] = out.terminated | out.truncated
-        return new_states, rewards, ended
 
 
 def _spread(cells: NDArray[np.int64], num: int) -> NDArray[np.int64]:
@@ -460,15 +489,20 @@ def _read_archive(path: Path, *names: str) -> tuple[dict[str, Any], dict[str, ND
     """Return the manifest and the arrays of the archive in a directory, or only the arrays of some names."""
     if not holds_archive(path):
         raise InvalidBatchError(f"path: expected a directory that Archive.save wrote, got {path}")
-    if (path / _FILE_OF_VERSION_1).exists():
-        raise _of_version(path, 1)
+    version: Any = 1
+    if not (path / _FILE_OF_VERSION_1).exists():
+        with damage_named(_damaged(path)):
+            arrays = read_arrays(path / ARCHIVE_FILE, *names)
+            manifest = json.loads(str(arrays["manifest"]))
+            if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+                raise ValueError("no archive")
+        version = manifest.get("version")
+    if version != _VERSION:
+        raise InvalidBatchError(
+            f"path: expected an archive of version {_VERSION}, got {path} of version {version!r}, which "
+            "another planvec wrote; use that, or another directory"
+        )
     with damage_named(_damaged(path)):
-        arrays = read_arrays(path / ARCHIVE_FILE, *names)
-        manifest = json.loads(str(arrays["manifest"]))
-        if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
-            raise ValueError("no archive")
-        if manifest.get("version") != _VERSION:
-            raise _of_version(path, manifest.get("version"))
         wrong = [name for name, kind in _FIELDS.items() if type(manifest.get(name)) is not kind]
         wrong += [name for name, one in manifest.items() if type(one) is int and not 0 <= one < 2**64]
         if wrong or not all(isinstance(text, str) for text in manifest["settings"].values()):
@@ -484,13 +518,6 @@ def read_manifest(path: Path) -> dict[str, Any]:
 def _damaged(path: Path) -> str:
     """Return the message for a file that cannot be an archive of the environment."""
     return f"path: expected an archive of this environment, got {path}, which is damaged or of another kind"
-
-
-def _of_version(path: Path, version: Any) -> InvalidBatchError:
-    return InvalidBatchError(
-        f"path: expected an archive of version {_VERSION}, got {path} of version {version!r}, which another "
-        "planvec wrote; use that, or another directory"
-    )
 
 
 # locked directory, and the process and the thread that hold it, which may lock it again

@@ -18,8 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
-from planvec.exploring.archive import Archive, Origin, holds_archive, locked, read_manifest
-from planvec.exploring.cells import CellFunction, cells_for, keys_of
+from planvec.exploring.archive import (
+    Archive,
+    CellFunction,
+    Origin,
+    cells_for,
+    holds_archive,
+    keys_of,
+    locked,
+    read_manifest,
+)
 from planvec.exploring.tables import Arrival
 from planvec.planners import Plan, Planner, check_stepper
 from planvec.rows import (
@@ -45,7 +53,7 @@ from planvec.rows import (
 # Letters: B explorers, K some of them.
 
 
-class Walkers:
+class _Explorers:
     """Explores from cells of an archive, and adds what it reaches."""
 
     # `choose`: `choose(num)` returns as many cells to explore from, `[num]`. `cells`: the function of cells.
@@ -76,7 +84,7 @@ class Walkers:
         """Let some explorers begin at other cells, `[K]`."""
         archive, store = self._archive, self._archive.store
         cells = self._choose(len(rows))
-        store.choose(cells)
+        np.add.at(store["num_choices"], cells, 1)
         self._states[rows] = store.states(cells)
         self._nodes[rows], self._lives[rows] = store["nodes"][cells], store["lives"][cells]
         self._scores[rows], self._num_steps[rows] = store["scores"][cells], store["num_steps"][cells]
@@ -88,7 +96,9 @@ class Walkers:
             seeds = archive.generator.integers(2**63, size=len(rows))
             for row, plan in zip(rows.tolist(), self._plans(planner, rows, seeds), strict=True):
                 if plan is not None:
-                    self._planned[row] = _sequence(plan, archive.origin.dt)[::-1]
+                    # each action as often as it is repeated in steps of the explorer, the next one last
+                    repeats = -(-plan.best_num_steps // archive.origin.dt)
+                    self._planned[row] = [*np.repeat(plan.best_actions, repeats, axis=0)][::-1]
                     archive.num_env_steps += plan.num_env_steps
 
     def _plans(self, planner: Planner, rows: NDArray[np.intp], seeds: NDArray[np.int64]) -> list[Plan | None]:
@@ -148,49 +158,36 @@ class Walkers:
                 f"{self._actions[wrong[0]]} in row {wrong[0]}"
             )
         ended = out.terminated | out.truncated
-        lost = self._lost_lives(out, failed)
+        lost = np.zeros(len(failed), np.bool_)
+        if self._lives_for is not None:
+            lives = stacked_lives(out.infos, ~failed, self._lives_for)
+            lost |= (lives < self._lives) & self._explorer.end_on_life_loss
+            self._lives = lives
         self._states = out.new_states
         self._scores = self._scores + np.where(failed, 0.0, out.rewards)
         self._num_steps += 1
         for row in np.flatnonzero(~(failed | lost)).tolist():
-            self._arrive(row, keys[row], bool(ended[row]))
+            since = self._since[row]
+            since.append((self._actions[row], None if self._seeds is None else int(self._seeds[row])))
+            arrival = Arrival(
+                keys[row],
+                self._states[row],
+                self._scores[row],
+                int(self._num_steps[row]),
+                bool(ended[row]),
+                self._lives[row],
+            )
+            if not self._archive.store.visit(arrival):
+                continue
+            node = int(self._nodes[row])
+            for action, seed in since:
+                node = self._archive.steps.add(node, action, seed)
+            since.clear()
+            self._nodes[row] = node
+            self._archive.store.put(arrival, node, self._archive.num_env_steps)
         over = np.flatnonzero(ended | lost | failed)
         if len(over):
             self.begin(over)
-
-    def _lost_lives(self, out: Transitions, failed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which explorers have lost a life and stop for it."""
-        if self._lives_for is None:
-            return np.zeros(len(failed), np.bool_)
-        lives = stacked_lives(out.infos, ~failed, self._lives_for)
-        lost: NDArray[np.bool_] = lives < self._lives
-        self._lives = lives
-        return lost & self._explorer.end_on_life_loss
-
-    def _arrive(self, row: int, key: NDArray[Any], ended: bool) -> None:
-        """Add the state of an explorer to the archive if it is the best of its cell."""
-        since = self._since[row]
-        since.append((self._actions[row], None if self._seeds is None else int(self._seeds[row])))
-        arrival = Arrival(
-            key, self._states[row], self._scores[row], int(self._num_steps[row]), ended, self._lives[row]
-        )
-        if not self._archive.store.visit(arrival):
-            return
-        node = int(self._nodes[row])
-        for action, seed in since:
-            node = self._archive.steps.add(node, action, seed)
-        since.clear()
-        self._nodes[row] = node
-        self._archive.store.put(arrival, node, self._archive.num_env_steps)
-
-
-def _sequence(plan: Plan, dt: int) -> list[Any]:
-    """Return the best actions of a plan, each as often as it is repeated in steps of `dt`."""
-    return [
-        action
-        for action, num in zip(plan.best_actions, plan.best_num_steps.tolist(), strict=True)
-        for _ in range(-(-num // dt))
-    ]
 
 
 ArchiveCallback = Callable[[Archive], bool | None]  # called after each round; True ends the exploration
@@ -344,7 +341,13 @@ class Explorer:
     @property
     def settings(self) -> dict[str, str]:
         """What determines an exploration, as text: field -> value, or name of a function."""
-        return {name: _text(getattr(self, name)) for name in self.__dataclass_fields__}
+        settings = {}
+        for name in self.__dataclass_fields__:
+            value = getattr(self, name)
+            settings[name] = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))  # the same in every process
+            if callable(value) and hasattr(value, "__qualname__"):
+                settings[name] = f"{value.__module__}.{value.__qualname__}"
+        return settings
 
     @property
     def _lives_for(self) -> LivesUse | None:
@@ -391,27 +394,6 @@ class Explorer:
 
     def _explore(self, env: BatchStepper, archive: Archive, cells: CellFunction) -> None:
         """Carry out one round."""
-        sums = self._weights(archive).cumsum()
-
-        def choose(num: int) -> NDArray[np.int64]:
-            drawn = archive.generator.random(num) * sums[-1]
-            chosen: NDArray[np.int64] = np.searchsorted(sums, drawn, side="right")
-            return chosen
-
-        halves = []
-        for part in np.array_split(np.arange(self.num_explorers), min(2, self.num_explorers)):
-            walkers = Walkers(self, env, archive, choose, cells, len(part))
-            walkers.begin(np.arange(len(part)))
-            halves.append((walkers, walkers.send()))
-        for step in range(self.num_steps):
-            for number, (walkers, promise) in enumerate(halves):
-                walkers.receive(promise.result())
-                if step + 1 < self.num_steps:
-                    halves[number] = walkers, walkers.send()
-        archive.end_round()
-
-    def _weights(self, archive: Archive) -> NDArray[np.float64]:
-        """Return the weight of each cell, `[N]`."""
         if self.weights is None:
             given: Any = 1.0 / np.sqrt(archive.num_visits + 1.0)
         else:
@@ -432,12 +414,21 @@ class Explorer:
         weights[archive.ended] = 0.0
         if not weights.max() > 0:
             raise InvalidBatchError("weights: expected a cell with a weight above 0 whose episode goes on")
-        relative: NDArray[np.float64] = weights / weights.max()
-        return relative
+        sums = (weights / weights.max()).cumsum()
 
+        def choose(num: int) -> NDArray[np.int64]:
+            drawn = archive.generator.random(num) * sums[-1]
+            chosen: NDArray[np.int64] = np.searchsorted(sums, drawn, side="right")
+            return chosen
 
-def _text(value: Any) -> str:
-    """Return a setting as text, which is the same in every process."""
-    if callable(value) and hasattr(value, "__qualname__"):
-        return f"{value.__module__}.{value.__qualname__}"
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+        halves = []
+        for part in np.array_split(np.arange(self.num_explorers), min(2, self.num_explorers)):
+            half = _Explorers(self, env, archive, choose, cells, len(part))
+            half.begin(np.arange(len(part)))
+            halves.append((half, half.send()))
+        for step in range(self.num_steps):
+            for number, (half, promise) in enumerate(halves):
+                half.receive(promise.result())
+                if step + 1 < self.num_steps:
+                    halves[number] = half, half.send()
+        archive._end_round()

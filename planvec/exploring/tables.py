@@ -198,10 +198,6 @@ class CellStore(Table):
         self["lives"][index] = arrival.lives
         self._blocks[index // BLOCK][index % BLOCK] = arrival.state
 
-    def choose(self, cells: NDArray[np.int64]) -> None:
-        """Count that exploration begins at some cells, `[K]`."""
-        np.add.at(self["num_choices"], cells, 1)
-
     def restore(self, columns: Mapping[str, NDArray[Any]], blocks: Sequence[NDArray[Any]]) -> None:
         """Replace all cells by those of a file, and their states by blocks that `blocks` yielded."""
         self.replace(columns)

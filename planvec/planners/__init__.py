@@ -31,7 +31,7 @@ from planvec.planners.episode import (
 )
 from planvec.planners.mcts.planner import MCTS
 from planvec.planners.mcts.tree import Tree
-from planvec.planners.novelty.numbers import images_of, integer_rows, is_screen, numbers_of_space
+from planvec.planners.novelty.numbers import Downscaled, integer_rows, is_screen, numbers_of_space
 from planvec.planners.plan import (
     Plan,
     SearchData,
@@ -56,11 +56,11 @@ from planvec.planners.shooting.distributions import Distribution
 from planvec.planners.shooting.planners import CEM, ICEM, MPPI, RandomShooting
 from planvec.planners.swarm.config import NormalDt
 from planvec.planners.swarm.planner import Swarm, SwarmWave
-from planvec.planners.width.planner import IW, RolloutIW
+from planvec.planners.width import IW, RolloutIW
 
 if TYPE_CHECKING:
     from planvec.planners.novelty.features import Screens
-    from planvec.planners.swarm.walkers import Walkers
+    from planvec.planners.swarm.search import Walkers
 
 __all__ = [
     "CEM",
@@ -70,6 +70,7 @@ __all__ = [
     "MPPI",
     "PLANNERS",
     "Distribution",
+    "Downscaled",
     "Episode",
     "EpisodeCallback",
     "EpisodeRecorder",
@@ -100,7 +101,6 @@ __all__ = [
     "check_stepper",
     "equal_actions",
     "help_text",
-    "images_of",
     "integer_rows",
     "is_screen",
     "load_plan",
@@ -133,5 +133,5 @@ PLANNERS: dict[str, type[Planner]] = {
 if not TYPE_CHECKING:  # they import numba
     __getattr__, __dir__ = lazy_names(
         __name__,
-        {"Walkers": "planvec.planners.swarm.walkers", "Screens": "planvec.planners.novelty.features"},
+        {"Walkers": "planvec.planners.swarm.search", "Screens": "planvec.planners.novelty.features"},
     )

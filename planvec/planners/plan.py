@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.root_actions import space_leaves, tree_of_leaves
-from planvec.rows import DAMAGED, check_actions, one_action, read_arrays, take_row
+from planvec.rows import check_actions, damage_named, one_action, read_arrays, take_row
 
 
 def _no_integers() -> NDArray[np.int64]:
@@ -90,8 +90,8 @@ Arrays = Mapping[str, NDArray[Any]]
 # name of a class of search data -> its module
 _CLASSES = {
     "Tree": "planvec.planners.mcts.tree",
-    "WidthTree": "planvec.planners.width.tree",
-    "Walkers": "planvec.planners.swarm.walkers",
+    "WidthTree": "planvec.planners.width",
+    "Walkers": "planvec.planners.swarm.search",
     "Gaussian": "planvec.planners.shooting.distributions",
     "Categorical": "planvec.planners.shooting.distributions",
     "Uniform": "planvec.planners.shooting.distributions",
@@ -187,13 +187,9 @@ def load_plan(path: str | Path, env: Any) -> Plan:
         InvalidBatchError: The file is damaged, or holds something else than a plan of this environment.
         OSError: The file cannot be read.
     """
-    try:
+    damage = f"got {path}, which is damaged or of another environment"
+    with damage_named(f"plan: expected a file that save_plan wrote for this environment, {damage}"):
         plan = plan_of_arrays(read_arrays(path), env.action_space)
-    except DAMAGED as error:
-        raise InvalidBatchError(
-            f"plan: expected a file that save_plan wrote for this environment, got {path}, which is damaged "
-            f"or of another environment ({type(error).__name__}: {error})"
-        ) from error
     check_plan_states(plan, env)
     return plan
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.extras import install_command
-from planvec.planners import Distribution, Plan, Tree, TreeView, ViewedTree, Walkers
+from planvec.planners import Distribution, Plan, Tree, ViewedTree, Walkers
 from planvec.plots.style import COLORS, MAP, faint, new_axes, outline, text_color
 
 
@@ -55,14 +55,11 @@ def plot_fan(
         if index < len(frames):
             ax.imshow(frames[index])
             if titles is not None:
-                ax.set_title(_short(titles[index]), fontsize=8, pad=2)
+                is_number = isinstance(titles[index], (float, np.floating))
+                title = f"{titles[index]:.4g}" if is_number else str(titles[index])
+                ax.set_title(title, fontsize=8, pad=2)
     axes: NDArray[Any] = grid
     return axes
-
-
-def _short(title: Any) -> str:
-    """Return a title; numbers with few digits."""
-    return f"{title:.4g}" if isinstance(title, (float, np.floating)) else str(title)
 
 
 # -- Draws the statistics of a decision, and the visits of a tree on a map. Letters: A actions ---------------
@@ -216,7 +213,14 @@ def tree_picture(tree: Tree | ViewedTree, max_nodes: int) -> TreePicture:
             node = int(parents[node])
         if len(kept) + len(path) <= max_nodes:
             kept.update(path)
-    nodes = _in_order(kept, parents, view.actions)
+    children: dict[int, list[int]] = {}
+    for node in sorted(kept - {0}, key=lambda node: (int(view.actions[node]), node)):
+        children.setdefault(int(parents[node]), []).append(node)
+    level, in_order = [0], []  # level by level, and the children of each in the order of their actions
+    while level:
+        in_order += level
+        level = [child for node in level for child in children.get(node, ())]
+    nodes = np.array(in_order, np.int64)
     row_of = {node: row for row, node in enumerate(nodes.tolist())}
     rows = np.array([row_of.get(int(parents[node]), -1) for node in nodes], np.int64)
     depths = np.zeros(len(nodes), np.int64)
@@ -226,6 +230,12 @@ def tree_picture(tree: Tree | ViewedTree, max_nodes: int) -> TreePicture:
     points = np.array(graph.layout_reingold_tilford(root=[0]).coords).reshape(len(nodes), 2)
     x = points[:, 0] - points[:, 0].min()
     best = np.array([row_of[node] for node in view.best.tolist() if node in row_of], np.int64)
+    others = {
+        (row_of[node], row_of[child])
+        for node, child in view.links.tolist()
+        if node in row_of and child in row_of and node != child
+    }
+    others -= {(int(parent), row) for row, parent in enumerate(rows)}
     return TreePicture(
         nodes,
         rows,
@@ -236,33 +246,8 @@ def tree_picture(tree: Tree | ViewedTree, max_nodes: int) -> TreePicture:
         view.values[nodes],
         np.isin(np.arange(len(nodes)), best),
         best,
-        _other_links(view, row_of, rows),
+        np.array(sorted(others), np.int64).reshape(-1, 2),
     )
-
-
-def _other_links(view: TreeView, row_of: dict[int, int], parents: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the links `[E, 2]` between drawn nodes that are not those of `parents`, each once."""
-    pairs = {
-        (row_of[node], row_of[child])
-        for node, child in view.links.tolist()
-        if node in row_of and child in row_of and node != child
-    }
-    pairs -= {(int(parent), row) for row, parent in enumerate(parents)}
-    return np.array(sorted(pairs), np.int64).reshape(-1, 2)
-
-
-def _in_order(
-    kept: set[int], parents: NDArray[np.int64], actions: NDArray[np.integer[Any]]
-) -> NDArray[np.int64]:
-    """Return nodes level by level, and the children of each in the order of their actions."""
-    children: dict[int, list[int]] = {}
-    for node in sorted(kept - {0}, key=lambda node: (int(actions[node]), node)):
-        children.setdefault(int(parents[node]), []).append(node)
-    level, nodes = [0], []
-    while level:
-        nodes += level
-        level = [child for node in level for child in children.get(node, ())]
-    return np.array(nodes, np.int64)
 
 
 def plot_tree(plan: Plan | Tree, *, max_nodes: int = 300, ax: Axes | None = None) -> Axes:
@@ -317,7 +302,13 @@ def plot_tree(plan: Plan | Tree, *, max_nodes: int = 300, ax: Axes | None = None
         fraction=0.04,
         pad=0.02,
     )
-    _label_actions(ax, tree, picture)
+    is_below = picture.depths == 1
+    actions = np.unique(picture.actions[is_below])
+    for action in actions.tolist() if len(actions) <= 12 else ():  # the root's, above the nodes that follow
+        middle = float(picture.x[is_below & (picture.actions == action)].mean())
+        text = np.array2string(np.asarray(tree.node_actions(0)[action]), precision=2, separator=", ")
+        text = f"action {text}" if len(actions) < 6 else text
+        ax.annotate(text, (middle, 0.8), fontsize=8, ha="center")
     ax.set_ylim(picture.depths.max() + 0.6, -0.6)
     ax.set_xlim(-0.04, 1.04)
     ax.set_xticks([])
@@ -329,18 +320,6 @@ def plot_tree(plan: Plan | Tree, *, max_nodes: int = 300, ax: Axes | None = None
     for side in ("top", "right", "bottom"):
         ax.spines[side].set_visible(False)
     return ax
-
-
-def _label_actions(ax: Axes, tree: Tree | ViewedTree, picture: TreePicture) -> None:
-    """Write the root's actions above the nodes that they lead to, if there are few."""
-    is_below = picture.depths == 1
-    actions = np.unique(picture.actions[is_below])
-    if len(actions) > 12:
-        return
-    for action in actions.tolist():
-        x = float(picture.x[is_below & (picture.actions == action)].mean())
-        text = np.array2string(np.asarray(tree.node_actions(0)[action]), precision=2, separator=", ")
-        ax.annotate(f"action {text}" if len(actions) < 6 else text, (x, 0.8), fontsize=8, ha="center")
 
 
 # -- Draws the walkers of a swarm. Letters: N moves, B walkers -----------------------------------------------
@@ -417,7 +396,31 @@ def plot_swarm(
     ax = new_axes(ax)
     faint(ax)
     if env is not None:
-        return _draw_observations(ax, walkers, env, axes, names)
+        observed = np.asarray(env.observe(walkers.states), np.float64).reshape(len(walkers.states), -1)
+        start = np.asarray(env.observe(walkers.start), np.float64).reshape(1, -1)
+        x, y = axes
+        if not (0 <= x < observed.shape[1] and 0 <= y < observed.shape[1]):
+            raise InvalidBatchError(f"axes: expected two from 0 to {observed.shape[1] - 1}, got {axes}")
+        labels = names or (f"observation {x}", f"observation {y}")
+        if len(labels) != 2:
+            raise InvalidBatchError(f"names: expected two, got {len(labels)}")
+        dots = ax.scatter(
+            observed[:, x], observed[:, y], s=26, c=walkers.returns, cmap=MAP, zorder=2, **outline()
+        )
+        ax.scatter(start[:, x], start[:, y], s=90, marker="+", color=COLORS[4], zorder=3)
+        ax.annotate(
+            "start",
+            (start[0, x], start[0, y]),
+            xytext=(6, 6),
+            textcoords="offset points",
+            color=COLORS[4],
+            fontsize=8,
+            zorder=3,
+        )
+        ax.figure.colorbar(dots, ax=ax, label="return", fraction=0.04, pad=0.02)
+        ax.set_xlabel(labels[0])
+        ax.set_ylabel(labels[1])
+        return ax
     picture = swarm_picture(walkers)
     points = np.column_stack([picture.steps, picture.returns])
     is_child = picture.parents >= 0
@@ -436,37 +439,6 @@ def plot_swarm(
     ax.set_ylabel("return")
     ax.legend(frameon=False, fontsize=8)
     ax.set_title(f"{len(walkers.states)} walkers; the line leads to the best one", fontsize=10)
-    return ax
-
-
-def _draw_observations(
-    ax: Axes, walkers: Walkers, env: Any, axes: tuple[int, int], names: Sequence[str] | None
-) -> Axes:
-    """Draw walkers at two numbers of their observations."""
-    observed = np.asarray(env.observe(walkers.states), np.float64).reshape(len(walkers.states), -1)
-    start = np.asarray(env.observe(walkers.start), np.float64).reshape(1, -1)
-    x, y = axes
-    if not (0 <= x < observed.shape[1] and 0 <= y < observed.shape[1]):
-        raise InvalidBatchError(f"axes: expected two from 0 to {observed.shape[1] - 1}, got {axes}")
-    labels = names or (f"observation {x}", f"observation {y}")
-    if len(labels) != 2:
-        raise InvalidBatchError(f"names: expected two, got {len(labels)}")
-    dots = ax.scatter(
-        observed[:, x], observed[:, y], s=26, c=walkers.returns, cmap=MAP, zorder=2, **outline()
-    )
-    ax.scatter(start[:, x], start[:, y], s=90, marker="+", color=COLORS[4], zorder=3)
-    ax.annotate(
-        "start",
-        (start[0, x], start[0, y]),
-        xytext=(6, 6),
-        textcoords="offset points",
-        color=COLORS[4],
-        fontsize=8,
-        zorder=3,
-    )
-    ax.figure.colorbar(dots, ax=ax, label="return", fraction=0.04, pad=0.02)
-    ax.set_xlabel(labels[0])
-    ax.set_ylabel(labels[1])
     return ax
 
 

@@ -51,8 +51,19 @@ def plot_episode(episode: Episode, *, action_names: _Names = None) -> NDArray[An
         f"seed {episode.seed}",
         fontsize=10,
     )
-    _draw_rewards(axes[0], steps, episode.rewards)
-    to_go = np.cumsum(episode.rewards[::-1])[::-1]
+    first, rewards = axes[0], episode.rewards
+    first.step(steps, np.cumsum(rewards), where="mid", color=COLORS[0])
+    first.set_ylabel("return so far", color=COLORS[0])
+    right = first.twinx()  # rewards may be much smaller than returns
+    right.bar(steps, rewards, width=1.0, color=COLORS[1], alpha=0.5)
+    right.set_ylabel("reward", color=COLORS[1])
+    lowest, highest = min(0.0, rewards.min(initial=0.0)), max(0.0, rewards.max(initial=0.0))
+    margin = 0.1 * (highest - lowest or 1.0)
+    right.set_ylim(lowest - margin, highest + margin)
+    right.spines["right"].set_visible(True)
+    first.set_zorder(right.get_zorder() + 1)  # the line above the bars
+    first.patch.set_visible(False)
+    to_go = np.cumsum(rewards[::-1])[::-1]
     whose = " for player 0" if episode.has_players else ""
     axes[1].plot(steps, episode.values_of_player_0, color=COLORS[0], label=f"value of the decision{whose}")
     is_over = episode.terminated or episode.truncated
@@ -66,21 +77,6 @@ def plot_episode(episode: Episode, *, action_names: _Names = None) -> NDArray[An
             ax.legend(frameon=False, fontsize=8, loc="best")
     drawn: NDArray[Any] = axes
     return drawn
-
-
-def _draw_rewards(ax: Axes, steps: NDArray[np.int64], rewards: NDArray[np.float64]) -> None:
-    """Draw the return so far, and the rewards, which may be much smaller, with a scale of their own."""
-    ax.step(steps, np.cumsum(rewards), where="mid", color=COLORS[0])
-    ax.set_ylabel("return so far", color=COLORS[0])
-    right = ax.twinx()
-    right.bar(steps, rewards, width=1.0, color=COLORS[1], alpha=0.5)
-    right.set_ylabel("reward", color=COLORS[1])
-    lowest, highest = min(0.0, rewards.min(initial=0.0)), max(0.0, rewards.max(initial=0.0))
-    margin = 0.1 * (highest - lowest or 1.0)
-    right.set_ylim(lowest - margin, highest + margin)
-    right.spines["right"].set_visible(True)
-    ax.set_zorder(right.get_zorder() + 1)  # the line above the bars
-    ax.patch.set_visible(False)
 
 
 def _draw_actions(ax: Axes, steps: NDArray[np.int64], actions: Any, names: _Names) -> None:

@@ -22,7 +22,6 @@ from planvec.rows.checks import (
     one_action,
 )
 from planvec.rows.files import (
-    DAMAGED,
     damage_named,
     is_installed,
     read_arrays,

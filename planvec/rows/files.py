@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError
 
 # what NumPy, the zip file, JSON and checks of the content raise on files of another form
-DAMAGED = (
+_DAMAGED = (
     *(zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError, TypeError),
     *(IndexError, NotImplementedError, MemoryError, OverflowError, AttributeError, RecursionError),
 )
@@ -30,9 +30,7 @@ def damage_named(message: str) -> Iterator[None]:
     """Raise `InvalidBatchError` with a message, and the cause, where a file has another form."""
     try:
         yield
-    except InvalidBatchError:  # which says more
-        raise
-    except DAMAGED as error:
+    except _DAMAGED as error:
         raise InvalidBatchError(f"{message} ({type(error).__name__}: {error})") from error
 
 

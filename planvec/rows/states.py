@@ -131,7 +131,7 @@ def arrays_of_states(name: str, states: NDArray[Any]) -> dict[str, NDArray[Any]]
 
 def states_of_arrays(name: str, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     """Return the states `[B]` that `arrays_of_states` turned into arrays."""
-    # Raises one of DAMAGED (KeyError, TypeError, ValueError) if the arrays are damaged.
+    # Raises KeyError, TypeError or ValueError if the arrays are damaged; see `damage_named`.
     if f"{name}.sizes" not in arrays:
         return arrays[name]
     data, origin = arrays[name].tobytes(), str(arrays[f"{name}.origin"])

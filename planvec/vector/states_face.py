@@ -19,9 +19,9 @@ from planvec.backends import Stats
 from planvec.codecs import ResidentState
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.rows import (
-    DAMAGED,
     arrays_of_states,
     as_states,
+    damage_named,
     finish_rows,
     read_arrays,
     states_of_arrays,
@@ -62,7 +62,8 @@ def write_rows(path: str | Path, parts: Sequence[SavedRows], num_envs: int) -> N
 
 def read_rows(path: str | Path, num_envs: int) -> list[SavedRows]:
     """Read what `write_rows` wrote."""
-    try:
+    damage = f"got {path}, which is damaged or of another kind"
+    with damage_named(f"path: expected a file that save() wrote, {damage}"):
         arrays = read_arrays(path)
         header = json.loads(str(arrays["header"]))
         if header["version"] != _VERSION:
@@ -78,11 +79,6 @@ def read_rows(path: str | Path, num_envs: int) -> list[SavedRows]:
             ]
             fingerprints = [bytes.fromhex(text) for text in described["fingerprints"]]
             parts.append(SavedRows(rows, described["origin"], fingerprints, states, beside))
-    except DAMAGED as error:
-        raise InvalidBatchError(
-            f"path: expected a file that save() wrote, got {path}, which is damaged or of another kind "
-            f"({type(error).__name__}: {error})"
-        ) from error
     if header["num_envs"] != num_envs:
         raise InvalidBatchError(f"path: expected {num_envs} environments, got {header['num_envs']} in {path}")
     return parts

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError
 from planvec.kernels import jit
 from planvec.planners.novelty.numbers import (
+    MEMORY_SHAPE,
     FeatureFunction,
     images_of,
     integer_rows,
@@ -41,6 +42,9 @@ NUM_FEATURES = _NUM_BASIC + 2 * _NUM_PAIRS
 # number of words of features: the tiles of a colour in a row, or the distances of two colours in columns
 NUM_WORDS = NUM_COLORS * ROWS + 2 * NUM_COLORS * NUM_COLORS * _ROW_OFFSETS
 SCRATCH = 4 * NUM_COLORS + _ROW_OFFSETS
+# the stamps `[NUM_FEATURES]`, higher for features that were seen at a smaller depth; for each word of
+# features those that have a stamp, `[NUM_WORDS]`, and a lower bound of these
+_SeenWords = tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[np.int32]]
 
 
 @jit(cache=True)
@@ -97,7 +101,7 @@ def mark_features(
     before: NDArray[np.uint16],
     had_changed: NDArray[np.bool_],
     changed: NDArray[np.bool_],
-    table: tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[np.int32]],
+    table: _SeenWords,
     scratch: NDArray[np.int64],  # `[SCRATCH]`, memory
     is_first: bool,
     stamp: Any,
@@ -106,8 +110,7 @@ def mark_features(
     """Mark the features of a screen that have no stamp as high as this one, and list them."""
     # What did not change since the screen before was marked with that one, whose stamp is higher; unless this
     # screen is the first of its kind in the table.
-    # `table`: The stamps `[NUM_FEATURES]`, higher for features that were seen at a smaller depth; for each
-    # word of features those that have a stamp, `[NUM_WORDS]`, and a lower bound of these; changed.
+    # `table`: changed.
     # Returns the number of new features, at most the length of `found`.
     count, num_colors, num_before = 0, 0, 0
     colors, sizes = scratch[:NUM_COLORS], scratch[NUM_COLORS : 2 * NUM_COLORS]
@@ -203,7 +206,7 @@ def _mark_pair(
     words: NDArray[np.int64],
     start: int,
     pair: Any,
-    table: tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[np.int32]],
+    table: _SeenWords,
     stamp: Any,
     found: NDArray[np.int64],
     count: int,
@@ -219,13 +222,7 @@ def _mark_pair(
 
 @jit()
 def _mark_word(
-    word: Any,
-    at: Any,
-    index: Any,
-    table: tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[np.int32]],
-    stamp: Any,
-    found: NDArray[np.int64],
-    count: int,
+    word: Any, at: Any, index: Any, table: _SeenWords, stamp: Any, found: NDArray[np.int64], count: int
 ) -> int:
     """Mark the features of the bits of a word; see `mark_features`."""
     stamps, seen, lowest = table
@@ -361,23 +358,20 @@ class ValueTable(NoveltyTable):
         self, code: NDArray[Any], before: NDArray[Any] | None, depth: int, is_first: bool
     ) -> NDArray[np.int64]:
         """Mark the features of a node; see `NoveltyTable.mark`."""
-        if self._num_known + len(code) > len(self.stamps):
-            self._grow(self._num_known + len(code))
+        needed = self._num_known + len(code)
+        if needed > len(self.stamps):
+            size = 1 << int(np.ceil(np.log2(4 * needed)))
+            keys, numbers = np.zeros(size, np.uint64), np.zeros(size, np.int64)
+            insert_all(self._keys, self._numbers, keys, numbers)
+            self._keys, self._numbers = keys, numbers
+            stamps = np.zeros(size // 2, np.int32)
+            stamps[: self._num_known] = self.stamps[: self._num_known]
+            self.stamps = stamps
         found = np.empty(len(code), np.int64)
         stamp = np.int32(MAX_DEPTH - depth)
         table = (self._keys, self._numbers, self.stamps)
         count, self._num_known = mark_values(code, *table, self._num_known, stamp, found)
         return found[:count]
-
-    def _grow(self, needed: int) -> None:
-        """Make room for as many features."""
-        size = 1 << int(np.ceil(np.log2(4 * needed)))
-        keys, numbers = np.zeros(size, np.uint64), np.zeros(size, np.int64)
-        insert_all(self._keys, self._numbers, keys, numbers)
-        self._keys, self._numbers = keys, numbers
-        stamps = np.zeros(size // 2, np.int32)
-        stamps[: self._num_known] = self.stamps[: self._num_known]
-        self.stamps = stamps
 
 
 class ScreenTable(NoveltyTable):
@@ -414,7 +408,6 @@ def _parts(code: NDArray[Any]) -> tuple[NDArray[np.uint16], NDArray[np.bool_]]:
     return code[:size].reshape(NUM_COLORS, ROWS), code[size:].view(np.bool_)[:NUM_COLORS]
 
 
-MEMORY_SHAPE = (1024, 2)  # shape of what codes depend on: a hash table of colours
 # MiniGrid's number of the agent, and a bound of a cell's kind, colour and state in one number
 _AGENT, _NUM_CONTENTS = 10, 2**24
 _LARGEST_GRID = 31
@@ -423,20 +416,35 @@ _LARGEST_GRID = 31
 class Features(ABC):
     """Turns observations into codes, and makes tables that know which features of codes were seen."""
 
+    new_table: type[NoveltyTable]  # makes a table that has seen nothing
+
     @abstractmethod
     def encode(self, observations: Any, memory: NDArray[np.int32]) -> NDArray[Any]:
         """Return the codes `[B, ...]` of observations `[B, ...]`, stacked by the observation space."""
         # `memory`: `[1024, 2]` int32, zeros at first: what the codes of a tree depend on; changed.
 
-    @abstractmethod
-    def new_table(self) -> NoveltyTable:
-        """Return a table that has seen nothing."""
+    def codes(
+        self,
+        observations: Any,
+        memory: NDArray[np.int32],
+        num_rows: int,
+        before: NDArray[Any] | None = None,
+    ) -> NDArray[Any]:
+        """Return the codes of observations, after a check of their shape."""
+        codes = self.encode(observations, memory)
+        num_columns = codes.shape[1] if before is None else before.shape[-1]
+        if codes.shape != (num_rows, num_columns):
+            expected = f"[{num_rows}, F]" if before is None else f"[{num_rows}, {num_columns}], as before"
+            raise InvalidBatchError(f"features: expected integers {expected}, got shape {codes.shape}")
+        return codes
 
 
 class Values(Features):
     """Features of a function that returns integers."""
 
     # `function`: `function(observations) -> [B, F]`.
+
+    new_table = ValueTable
 
     def __init__(self, function: FeatureFunction) -> None:
         self._function = function
@@ -446,10 +454,6 @@ class Values(Features):
         values = integer_rows(self._function(observations), "features")
         return np.ascontiguousarray(values, np.int64)
 
-    def new_table(self) -> NoveltyTable:
-        """Return a table that has seen nothing."""
-        return ValueTable()
-
 
 class Screens(Features):
     """B-PROST features of images (Liang et al. 2016): colours of tiles, and distances between colours.
@@ -457,6 +461,8 @@ class Screens(Features):
     Images are `[height, width, 3]` or `[height, width]` uint8 of any size, divided into 14 rows of 16 tiles.
     The first 128 colours are told apart.
     """
+
+    new_table = ScreenTable
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self)
@@ -477,26 +483,6 @@ class Screens(Features):
         codes[:, : NUM_COLORS * ROWS] = tiles.reshape(len(pixels), -1)
         return codes
 
-    def new_table(self) -> NoveltyTable:
-        """Return a table that has seen nothing."""
-        return ScreenTable()
-
-
-def encode(
-    features: Features,
-    observations: Any,
-    memory: NDArray[np.int32],
-    num_rows: int,
-    like: NDArray[Any] | None = None,
-) -> NDArray[Any]:
-    """Return the codes of observations, after a check of their shape."""
-    codes = features.encode(observations, memory)
-    num_columns = codes.shape[1] if like is None else like.shape[-1]
-    if codes.shape != (num_rows, num_columns):
-        expected = f"[{num_rows}, F]" if like is None else f"[{num_rows}, {num_columns}], as before"
-        raise InvalidBatchError(f"features: expected integers {expected}, got shape {codes.shape}")
-    return codes
-
 
 class NewFeatures:
     """Counts the features of observations that were not seen before in a decision."""
@@ -510,7 +496,7 @@ class NewFeatures:
         self, observations: Any, num_rows: int, parents: NDArray[Any] | None
     ) -> tuple[NDArray[np.float64], NDArray[Any]]:
         """Return how many features of each observation are new, and remember them."""
-        codes = encode(self._features, observations, self._memory, num_rows, parents)
+        codes = self._features.codes(observations, self._memory, num_rows, parents)
         numbers = np.empty(len(codes))
         for row, code in enumerate(codes):
             before = None if parents is None else parents[row]

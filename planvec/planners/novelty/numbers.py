@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.planners.root_actions import space_leaves
+from planvec.rows import check_integer
 
 # `features(observations) -> [B, F]` integers: a feature says that a column has a value
 FeatureFunction = Callable[[Any], Any]
 
+MEMORY_SHAPE = (1024, 2)  # shape of what codes of screens depend on: a hash table of colours
 _MIN_SCREEN = 32  # height and width from which on an image is a screen
 _NUM_BINS, _LARGEST = 32, 10**9
 
@@ -52,6 +55,53 @@ def images_of(observations: Any, argument: str) -> NDArray[np.uint8]:
             f"{pixels.dtype} of shape {np.shape(observations)}"
         )
     return np.ascontiguousarray(pixels)
+
+
+@dataclass(frozen=True)
+class Downscaled:
+    """Cells of images: grey, of few pixels, of few levels (Ecoffet et al. 2021).
+
+    Args:
+        width: Pixels of a row.
+        height: Number of rows.
+        levels: Levels of grey, from 2 to 256.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
+
+    width: int = 11
+    height: int = 8
+    levels: int = 8
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        for name, low, high in (("width", 1, 4096), ("height", 1, 4096), ("levels", 2, 256)):
+            check_integer(name, getattr(self, name), low, high)
+
+    def __call__(self, observations: Any) -> NDArray[np.uint8]:
+        """Return the cells of images.
+
+        Args:
+            observations: `[B, height, width]` or `[B, height, width, 3]` uint8.
+
+        Returns:
+            `[B, F]` uint8 with F = width * height of the cells.
+
+        Raises:
+            InvalidBatchError: The observations are no images, or smaller than the cells.
+        """
+        from planvec.planners.novelty.pixels import downscale  # here, since numba takes long to import
+
+        pixels = images_of(observations, "cells")
+        if pixels.shape[1] < self.height or pixels.shape[2] < self.width:
+            raise InvalidBatchError(
+                f"cells: expected images of at least {self.height} x {self.width} pixels, got "
+                f"{pixels.shape[1]} x {pixels.shape[2]}"
+            )
+        cells = np.empty((len(pixels), self.height, self.width), np.uint8)
+        downscale(pixels, self.levels, cells)
+        return cells.reshape(len(pixels), -1)
 
 
 def integer_rows(values: Any, argument: str) -> NDArray[Any]:

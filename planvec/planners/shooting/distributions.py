@@ -46,10 +46,6 @@ class Distribution(ABC):
         index = (np.arange(horizon) + self.num_repeated) // self.dt
         return np.minimum(index, self.num_actions - 1)
 
-    def can_continue(self, previous: Any) -> bool:
-        """Return whether `shifted` accepts what another decision ended with."""
-        return type(previous) is type(self) and previous.dt == self.dt and previous.space == self.space
-
     def _shift(self, previous: Distribution) -> tuple[int, NDArray[np.int64]]:
         """Return `num_repeated` one step later, and the index `[L]` of each action in `previous`."""
         num_repeated = previous.num_repeated + 1
@@ -321,7 +317,19 @@ class Gaussian(Distribution):
                 "RandomShooting, Swarm or MCTS, or wrap the environment so that its actions are one array"
             )
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-        scale = _scale_of(space, std, name)
+        if np.ndim(std):
+            if np.shape(std) != space.shape:
+                raise ValueError(
+                    f"{name}: expected a number or shape {space.shape}, got shape {np.shape(std)}"
+                )
+            scale = np.array(std, np.float64)
+        elif space.is_bounded("both"):
+            scale = std * (high / 2 - low / 2)
+        else:
+            raise UnsupportedEnvError(
+                f"action_space: expected a Box with finite bounds, got {space}; give {name} as an array "
+                f"of shape {space.shape} in units of the action, or {bounds_advice(space)}"
+            )
         finite = np.isfinite(low) & np.isfinite(high)
         middle = np.zeros(space.shape)
         middle[finite] = low[finite] / 2 + high[finite] / 2
@@ -345,7 +353,7 @@ class Gaussian(Distribution):
         shape = (num_sequences, *self.space.shape)
         noise = np.moveaxis(colored_noise(generator, self.noise_beta, shape, self.num_actions), -1, 1)
         with np.errstate(over="ignore"):  # infinity is clipped
-            return self._actions(self.mean + self.std * noise)
+            return box_actions(self.space, self.mean + self.std * noise)
 
     def refit(self, elites: NDArray[Any], momentum: float) -> Self:
         """Return the mean and the std of the elites, mixed with the present ones."""
@@ -363,23 +371,4 @@ class Gaussian(Distribution):
 
     def mode(self) -> NDArray[Any]:
         """Return the mean."""
-        return self._actions(self.mean)
-
-    def _actions(self, numbers: NDArray[np.float64]) -> NDArray[Any]:
-        """Round and clip numbers to actions."""
-        return box_actions(self.space, numbers)
-
-
-def _scale_of(space: spaces.Box, std: Any, name: str) -> NDArray[np.float64]:
-    """Return a standard deviation `[*action shape]` in units of the action; see `Gaussian.initial`."""
-    if np.ndim(std):
-        if np.shape(std) != space.shape:
-            raise ValueError(f"{name}: expected a number or shape {space.shape}, got shape {np.shape(std)}")
-        return np.array(std, np.float64)
-    if not space.is_bounded("both"):
-        raise UnsupportedEnvError(
-            f"action_space: expected a Box with finite bounds, got {space}; give {name} as an array "
-            f"of shape {space.shape} in units of the action, or {bounds_advice(space)}"
-        )
-    scale: NDArray[np.float64] = std * (space.high.astype(np.float64) / 2 - space.low.astype(np.float64) / 2)
-    return scale
+        return box_actions(self.space, self.mean)

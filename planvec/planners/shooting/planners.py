@@ -112,8 +112,10 @@ class ShootingSearch(Search):
     ) -> None:
         # A plan of another kind of planner, with other actions or another `dt`, is ignored.
         distribution = planner.initial_distribution(env.action_space)
-        if previous is not None and distribution.can_continue(previous.search_data):
-            distribution = distribution.shifted(previous.search_data)
+        before: Any = None if previous is None else previous.search_data
+        is_alike = type(before) is type(distribution)
+        if is_alike and (before.dt, before.space) == (distribution.dt, distribution.space):
+            distribution = distribution.shifted(before)
         self._planner = planner
         self._env = env
         self._state = state
@@ -140,17 +142,25 @@ class ShootingSearch(Search):
             # A seed for each sequence, so that chance is sampled and never foreseen.
             seeds = self._generator.integers(0, 2**64, num_rows, dtype=np.uint64)
         states = np.repeat(self._state, num_rows)
+        counts = None  # `[B, L]`, the environment steps of each action; None: as planned
         if self._mask is None:
             actions = sequences[:, self._index]
             out = yield RolloutRequest(
                 states, planner.horizon, actions, seeds=seeds, discount=planner.discount
             )
             # A NaN must not win, nor make the mean of other returns NaN.
-            returns = np.where(np.isnan(out.returns), -np.inf, out.returns)
-            self._record(sequences, returns, out.num_steps, None)
+            returns, num_steps = np.where(np.isnan(out.returns), -np.inf, out.returns), out.num_steps
         else:
             returns, counts = yield from self._take_legal(sequences, states, seeds)
-            self._record(sequences, returns, counts.sum(axis=1), counts)
+            num_steps = counts.sum(axis=1)
+        self._first_actions.append(sequences[:, 0])
+        self._returns.append(returns)
+        self._num_steps.append(num_steps)
+        row = int(returns.argmax())
+        if self._best is None or returns[row] > self._best_return:
+            best_counts = np.bincount(self._index[: num_steps[row]]) if counts is None else counts[row]
+            self._best = sequences[row].copy(), best_counts[: np.count_nonzero(best_counts)]
+            self._best_return = float(returns[row])
         self._distribution, self._value = planner.learn(self._distribution, sequences, returns)
         self.num_simulations += num_rows
         self._num_iterations += 1
@@ -185,23 +195,6 @@ class ShootingSearch(Search):
             if seeds is not None:
                 seeds = self._generator.integers(0, 2**64, num_rows, dtype=np.uint64)
         return returns, counts
-
-    def _record(
-        self,
-        sequences: NDArray[Any],  # `[B, L, *action shape]`
-        returns: NDArray[np.float64],  # `[B]`
-        num_steps: NDArray[np.int64],  # `[B]`
-        counts: NDArray[np.int64] | None,  # `[B, L]`, the environment steps of each action; None: as planned
-    ) -> None:
-        """Keep what `plan` needs of an iteration."""
-        self._first_actions.append(sequences[:, 0])
-        self._returns.append(returns)
-        self._num_steps.append(num_steps)
-        row = int(returns.argmax())
-        if self._best is None or returns[row] > self._best_return:
-            best_counts = np.bincount(self._index[: num_steps[row]]) if counts is None else counts[row]
-            self._best = sequences[row].copy(), best_counts[: np.count_nonzero(best_counts)]
-            self._best_return = float(returns[row])
 
     def plan(self) -> Plan:
         """Return the decision, with the statistics of all iterations."""
@@ -245,11 +238,6 @@ def _as_tuples(value: Any) -> Any:
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
-def best_rows(returns: NDArray[np.float64], count: int) -> NDArray[np.int64]:
-    """Return the `count` rows with the highest returns, best first; of equals the first."""
-    return np.argsort(-returns, kind="stable")[:count]
-
-
 _DECAY = 1.25  # factor by which iCEM reduces the number of sequences after each iteration, as in the paper
 
 
@@ -276,7 +264,7 @@ class RandomShooting(Shooting):
         self, distribution: Distribution, sequences: NDArray[Any], returns: NDArray[np.float64]
     ) -> tuple[Distribution, float]:
         """Return the distribution with the best sequence, and its return."""
-        best = best_rows(returns, 1)
+        best = np.argsort(-returns, kind="stable")[:1]
         return distribution.refit(sequences[best], 0.0), float(returns[best[0]])
 
 
@@ -306,7 +294,7 @@ class CrossEntropy(Shooting):
         self, distribution: Distribution, sequences: NDArray[Any], returns: NDArray[np.float64]
     ) -> tuple[Distribution, float]:
         """Return the distribution fitted to the elites, and their mean return."""
-        elites = best_rows(returns, self.num_elites)
+        elites = np.argsort(-returns, kind="stable")[: self.num_elites]  # of equals the first
         return distribution.refit(sequences[elites], self.momentum), float(returns[elites].mean())
 
 
@@ -490,8 +478,9 @@ class MPPI(Shooting):
         assert isinstance(distribution, Gaussian)
         temperature = self.temperature
         if self.relative_temperature:
+            finite = returns[np.isfinite(returns)]
             # Where all returns are equal, so are the weights, at any temperature.
-            temperature *= _finite_std(returns) or 1.0
+            temperature *= (float(finite.std()) if len(finite) else 0.0) or 1.0
         mean = mppi_update(sequences, returns, temperature)
         weights = mppi_weights(returns, temperature)
         counts = weights > 0  # 0 * -inf is NaN
@@ -500,9 +489,3 @@ class MPPI(Shooting):
     def choose(self, distribution: Distribution, best: NDArray[Any]) -> NDArray[Any]:
         """Return the mean."""
         return distribution.mode()
-
-
-def _finite_std(returns: NDArray[np.float64]) -> float:
-    """Return the standard deviation of the finite returns; 0 where there are none."""
-    finite = returns[np.isfinite(returns)]
-    return float(finite.std()) if len(finite) else 0.0

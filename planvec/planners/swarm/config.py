@@ -1,10 +1,10 @@
-"""The settings of swarm planners."""
+"""The settings of swarm planners. Letters: B walkers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium import Space
@@ -13,11 +13,6 @@ from numpy.typing import NDArray
 from planvec.planners.base import SearchPlanner, option
 from planvec.planners.novelty.numbers import FeatureFunction, check_features
 from planvec.planners.root_actions import check_action_space
-from planvec.rows import uniform_actions
-
-# -- The random draws of a swarm: actions, their numbers of steps, companions.
-#
-# Letters: B walkers, A bytes of an action.
 
 # `sampler(generator, num_draws)` gives `[num_draws]` integers of at least 1
 DtSampler = Callable[[np.random.Generator, int], NDArray[np.integer[Any]]]
@@ -25,8 +20,6 @@ DtSampler = Callable[[np.random.Generator, int], NDArray[np.integer[Any]]]
 # environment steps for which an action is repeated: a number, the lowest and the highest of a uniform draw,
 # or a sampler
 Dt = int | tuple[int, int] | DtSampler
-
-_BLOCK = 32  # iterations that are drawn at once, which costs little more than drawing one
 
 
 @dataclass(frozen=True)
@@ -55,63 +48,6 @@ class NormalDt:
         """Return `[num_draws]` numbers of steps."""
         rounded = np.rint(np.abs(generator.normal(self.mean, self.std, num_draws)))
         return np.maximum(rounded, 1).astype(np.int64)
-
-
-def check_dt(dt: Any) -> None:
-    """Check that `dt` is a number, `(low, high)` or a sampler."""
-    if callable(dt):
-        return
-    bounds = dt if isinstance(dt, tuple) else (dt, dt)
-    are_integers = all(
-        isinstance(bound, (int, np.integer)) and not isinstance(bound, bool) for bound in bounds
-    )
-    if len(bounds) != 2 or not are_integers or not 1 <= bounds[0] <= bounds[1]:
-        raise ValueError(
-            "dt: expected an integer of at least 1, (low, high) with 1 <= low <= high, or a sampler, "
-            f"got {dt!r}"
-        )
-
-
-def draw_dt(dt: Dt, generator: np.random.Generator, num_draws: int) -> NDArray[np.int64]:
-    """Draw for how many steps actions are repeated: `[num_draws]`."""
-    if isinstance(dt, tuple):
-        return generator.integers(dt[0], dt[1], num_draws, endpoint=True)
-    if not callable(dt):
-        return np.full(num_draws, dt, np.int64)
-    drawn = np.asarray(dt(generator, num_draws))
-    if drawn.shape != (num_draws,) or drawn.dtype.kind not in "iu" or (drawn < 1).any():
-        raise ValueError(f"dt: expected {num_draws} integers of at least 1 from the sampler, got {drawn!r}")
-    return drawn.astype(np.int64)
-
-
-class Draw(NamedTuple):
-    """The random choices of one iteration."""
-
-    actions: NDArray[Any]  # `[B, *action shape]`
-    action_bytes: NDArray[np.uint8]  # `[B, A]` uint8, the same memory
-    dt: NDArray[np.int64]  # `[B]` int64, the number of steps of each action
-    seeds: NDArray[np.uint64] | None  # `[B]` uint64, the seed of each step; None where a step has one outcome
-    # `[3, B]` in [0, 1), to choose companions to compare with, to choose companions to clone, and to decide
-    # whether to clone
-    uniforms: NDArray[np.float64]
-
-
-def draws(
-    space: Space[Any], generator: np.random.Generator, dt: Dt, num_walkers: int, needs_seeds: bool
-) -> Iterator[Draw]:
-    """Yield the random choices of one iteration after the other, endlessly."""
-    while True:
-        count = _BLOCK * num_walkers
-        actions = uniform_actions(space, generator, count).reshape(_BLOCK, num_walkers, *(space.shape or ()))
-        num_bytes = actions.nbytes // count
-        action_bytes = actions.reshape(-1).view(np.uint8).reshape(_BLOCK, num_walkers, num_bytes)
-        num_steps = draw_dt(dt, generator, count).reshape(_BLOCK, num_walkers)
-        uniforms = generator.random((_BLOCK, 3, num_walkers))
-        seeds: Any = [None] * _BLOCK
-        if needs_seeds:
-            seeds = generator.integers(0, 2**64, (_BLOCK, num_walkers), dtype=np.uint64)
-        # A list, since views that are made together take less time than each before its step.
-        yield from list(map(Draw, actions, action_bytes, num_steps, seeds, uniforms))
 
 
 @dataclass(frozen=True)
@@ -151,7 +87,18 @@ class SwarmConfig(SearchPlanner):
         self._check_integers(0, "num_elites", optional=False)
         self._check_numbers(0.0, np.inf, "reward_scale", "distance_scale", "novelty_scale")
         check_features(self.features)
-        check_dt(self.dt)
+        dt = self.dt
+        if callable(dt):
+            return
+        bounds = dt if isinstance(dt, tuple) else (dt, dt)
+        are_integers = all(
+            isinstance(bound, (int, np.integer)) and not isinstance(bound, bool) for bound in bounds
+        )
+        if len(bounds) != 2 or not are_integers or not 1 <= bounds[0] <= bounds[1]:
+            raise ValueError(
+                "dt: expected an integer of at least 1, (low, high) with 1 <= low <= high, or a sampler, "
+                f"got {dt!r}"
+            )
 
     @property
     def num_planned(self) -> int:

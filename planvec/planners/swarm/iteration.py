@@ -260,9 +260,21 @@ def _add_squares(
     companions: NDArray[np.int64],
     living: NDArray[np.int64],
 ) -> None:
-    """Add the squared differences of numbers, in standard deviations."""
+    """Add the squared differences of numbers, in standard deviations of the living."""
     num_numbers = numbers.shape[1]
-    deviations = _standard_deviations(numbers, living)
+    means, deviations = np.zeros(num_numbers), np.zeros(num_numbers)
+    for walker in living:
+        for index in range(num_numbers):
+            means[index] += numbers[walker, index]
+    for index in range(num_numbers):
+        means[index] /= len(living)
+    for walker in living:
+        for index in range(num_numbers):
+            centred = numbers[walker, index] - means[index]
+            deviations[index] += centred * centred
+    for index in range(num_numbers):
+        variance = deviations[index] / len(living)
+        deviations[index] = math.sqrt(variance) if variance > 0.0 else 1.0  # else: 0, or NaN
     for walker in range(len(companions)):
         companion, square = companions[walker], 0.0
         for index in range(num_numbers):
@@ -270,26 +282,6 @@ def _add_squares(
             difference /= deviations[index]
             square += difference * difference
         squares[walker] += square
-
-
-@jit(cache=True, allocates=True)
-def _standard_deviations(numbers: NDArray[np.floating[Any]], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the standard deviation `[D]` of each number over some rows; 1 where all are equal."""
-    num_numbers = numbers.shape[1]
-    means, deviations = np.zeros(num_numbers), np.zeros(num_numbers)
-    for row in rows:
-        for index in range(num_numbers):
-            means[index] += numbers[row, index]
-    for index in range(num_numbers):
-        means[index] /= len(rows)
-    for row in rows:
-        for index in range(num_numbers):
-            centred = numbers[row, index] - means[index]
-            deviations[index] += centred * centred
-    for index in range(num_numbers):
-        variance = deviations[index] / len(rows)
-        deviations[index] = math.sqrt(variance) if variance > 0.0 else 1.0  # else: 0, or NaN
-    return deviations
 
 
 # -- Compiled operations on the moves of a swarm, which form a tree.
@@ -320,13 +312,12 @@ def append_moves(
     return num_nodes
 
 
-@jit((MOVES, types.int64, WALKERS, types.int64), cache=True, allocates=True)
-def prune_moves(moves: Moves, num_nodes: int, walkers: NDArray[Any], last_shared: int) -> tuple[int, int]:
-    """Remove all nodes that lead to no walker."""
+@jit((MOVES, types.int64, WALKERS), cache=True, allocates=True)
+def prune_moves(moves: Moves, num_nodes: int, walkers: NDArray[Any]) -> int:
+    """Remove all nodes that lead to no walker, and return the new N."""
     # `walkers`: `[B]` of `WALKER_DTYPE`. The new indices of their latest moves are written.
-    # Returns the new N, and the last node that every other node precedes or descends from.
     is_used = np.zeros(num_nodes, np.bool_)
-    is_used[: last_shared + 1] = True
+    is_used[0] = True
     nodes, actions = moves.nodes, moves.actions
     for walker in walkers:
         node = walker.node
@@ -342,16 +333,9 @@ def prune_moves(moves: Moves, num_nodes: int, walkers: NDArray[Any], last_shared
             for index in range(actions.shape[1]):
                 actions[num_kept, index] = actions[node, index]
             num_kept += 1
-    lowest = num_kept
     for index in range(len(walkers)):
         walkers[index].node = numbers[walkers[index].node]
-        lowest = min(lowest, walkers[index].node)
-    earliest = num_kept  # parent of any node after this one
-    for node in range(num_kept - 2, 0, -1):
-        earliest = min(earliest, nodes[node + 1].parent)
-        if node <= min(earliest, lowest):
-            return num_kept, node
-    return num_kept, 0
+    return num_kept
 
 
 @jit((MOVES, types.int64, WALKERS, INTEGERS, INTEGERS), cache=True, allocates=True)
@@ -371,18 +355,6 @@ def find_first_moves(
     for index in range(len(walkers)):
         firsts[index] = first[walkers[index].node]
         num_moves[index] = depths[walkers[index].node]
-
-
-@jit((MOVES, types.int64, INTEGERS), cache=True)
-def trace_path(moves: Moves, node: int, path: NDArray[np.int64]) -> int:
-    """Write the moves that lead to a node to the end of an array, and return where the first one is."""
-    # `path`: `[N]`; its last entry will be the node itself. Written.
-    start = len(path)
-    while node > 0:
-        start -= 1
-        path[start] = node
-        node = moves.nodes[node].parent
-    return start
 
 
 # -- Compiled comparison of the returns of walkers. Letters: B walkers ---------------------------------------
@@ -442,46 +414,13 @@ def find_dead(walkers: NDArray[Any], values: NDArray[np.float64]) -> NDArray[np.
     return dead
 
 
+# -- One iteration -------------------------------------------------------------------------------------------
+
 _TYPES = (
     *(WALKERS, MOVES, types.int64, OUTCOMES),
     types.NamedTuple([SINGLES, DOUBLES, LABELS], Features),
     *(BYTES, STATES, STATES, DOUBLES, FLOATS, RULES, types.boolean),
 )
-
-
-@jit(cache=True, allocates=True)
-def _advance(walkers: NDArray[Any], outcomes: Outcomes) -> None:
-    """Update walkers by the results of their steps."""
-    for index in range(len(walkers)):
-        walker = walkers[index]
-        walker.total += outcomes.rewards[index]
-        walker.num_steps += outcomes.num_steps[index]
-        walker.terminated = outcomes.terminated[index]
-        walker.truncated = outcomes.truncated[index]
-
-
-@jit(cache=True, allocates=True)
-def _clone(walkers: NDArray[Any], sources: NDArray[np.int64]) -> int:
-    """Replace walker `i` by a copy of walker `sources[i]`, for all at once. Return how many have ended."""
-    before, num_ended = walkers.copy(), 0
-    for index in range(len(walkers)):
-        walker = walkers[index]
-        if sources[index] != index:
-            walkers[index] = before[sources[index]]
-        walker.source = sources[index]
-        num_ended += walker.terminated or walker.truncated
-    return num_ended
-
-
-@jit(cache=True)
-def _copy_states(states: NDArray[np.uint8], sources: NDArray[np.int64], copies: NDArray[np.uint8]) -> None:
-    """Write the bytes of the states of `sources`."""
-    size = len(states) // len(sources)
-    for walker, source in enumerate(sources):
-        copy_bytes(states, source * size, copies, walker * size, size)
-
-
-# -- One iteration -------------------------------------------------------------------------------------------
 
 
 @jit(cache=True, allocates=True)
@@ -506,7 +445,12 @@ def _iterate(
     # `novelty`: `[B]`, number of features that no walker has seen before; empty: it does not count.
     # Returns the new number of nodes; how many walkers have ended; whether walker 0 was dead.
     num_nodes = append_moves(moves, num_nodes, walkers, actions, outcomes)
-    _advance(walkers, outcomes)
+    for index in range(len(walkers)):
+        walker = walkers[index]
+        walker.total += outcomes.rewards[index]
+        walker.num_steps += outcomes.num_steps[index]
+        walker.terminated = outcomes.terminated[index]
+        walker.truncated = outcomes.truncated[index]
     values = np.empty(len(walkers))
     extrapolate_returns(walkers, values)
     dead = find_dead(walkers, values)
@@ -520,8 +464,15 @@ def _iterate(
     keep_elites(keep, values, living, rules.num_elites)
     keep[0] = keep[0] or (is_guided and not dead[0])
     sources = clone_sources(virtual_rewards, pick(living, uniforms[1]), uniforms[2], dead, keep)
-    _copy_states(states, sources, copies)
-    return num_nodes, _clone(walkers, sources), dead[0]
+    before, size, num_ended = walkers.copy(), len(states) // len(walkers), 0
+    for index in range(len(walkers)):
+        walker, source = walkers[index], sources[index]
+        if source != index:
+            walkers[index] = before[source]
+        walker.source = source
+        num_ended += walker.terminated or walker.truncated
+        copy_bytes(states, source * size, copies, index * size, size)
+    return num_nodes, num_ended, dead[0]
 
 
 # `_iterate`, called directly: numba neither finds out nor checks the types of its arguments

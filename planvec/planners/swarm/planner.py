@@ -1,7 +1,4 @@
-"""Swarm planners: Fractal Monte Carlo (Hernandez Cerezo and Duran Ballester 2018, arXiv 1803.05049).
-
-Letters: B walkers.
-"""
+"""Swarm planners: Fractal Monte Carlo (Hernandez Cerezo and Duran Ballester 2018, arXiv 1803.05049)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,643 @@
+"""Width-based planners, which look for new features: `RolloutIW`, `IW`, their tree and their searches.
+
+Letters: N nodes, A actions, B rows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from planvec.errors import InvalidBatchError, UnsupportedEnvError
+from planvec.planners.base import SearchPlanner, option
+from planvec.planners.novelty.numbers import MEMORY_SHAPE, FeatureFunction, check_features
+from planvec.planners.plan import Plan, TreeView
+from planvec.planners.root_actions import equal_actions, list_actions
+from planvec.planners.search import Search, Simulation, StepRequest
+from planvec.rows import (
+    BatchStepper,
+    LivesUse,
+    Transitions,
+    action_masks,
+    are_legal,
+    arrays_of_states,
+    read_lives,
+    stacked_lives,
+    state_keys,
+    states_of_arrays,
+)
+
+if TYPE_CHECKING:
+    from planvec.planners.novelty.features import NoveltyTable
+
+_DEFAULT_SIMULATIONS = 200
+_LARGEST_REWARD = 1e300  # so large that the sum along a path is finite
+
+
+# -- The settings -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class WidthConfig(SearchPlanner):
+    """Holds the settings of `RolloutIW` and `IW`, which describe them."""
+
+    num_simulations: int | None = option(
+        None,
+        "Steps from nodes of the tree per decision, one for each new node. None: as many as another budget "
+        "allows, or 200.",
+    )
+    batch_size: int = option(
+        4,
+        "Steps in flight. With more of them, rollouts look into more directions at once, and less far where "
+        "the budget is small.",
+    )
+    features: FeatureFunction | Any = option(
+        None,
+        "`features(observations) -> [B, F]` integers: a feature says that a column has a value. Or "
+        "`planvec.Screens()`, B-PROST of images. None: `Screens` for images, and numbers as they are, or as "
+        "one of 32 intervals where they are not integers.",
+        is_function=True,
+    )
+    discount: float = option(0.995, "Factor per action, in [0, 1].")
+    dt: int = option(1, "Environment steps for which an action is repeated.")
+    subtables: bool = option(
+        True,
+        "Whether features are counted apart for paths whose return has another order of magnitude (a power "
+        "of two).",
+    )
+    risk_aversion: float = option(1.0, "Factor of negative rewards.")
+    life_cost: float = option(
+        0.0, 'Cost of a lost life. The infos, and the `info` that is given to `plan`, need "lives".'
+    )
+    reuse_tree: bool = option(
+        True, "Whether a decision goes on with the tree of the previous one. Its nodes cost no steps."
+    )
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        super().__post_init__()
+        self._check_integers(1, "num_simulations")
+        self._check_integers(1, "batch_size", "dt", optional=False)
+        self._check_numbers(0, 1, "discount")
+        self._check_numbers(0, np.finfo(np.float64).max, "risk_aversion", "life_cost")
+        check_features(self.features)
+
+    @property
+    def simulation_limit(self) -> int:
+        """Largest number of new nodes of a decision."""
+        if self.num_simulations is not None:
+            return self.num_simulations
+        if self.max_env_steps is not None:
+            return self.max_env_steps
+        return _DEFAULT_SIMULATIONS if self.max_seconds is None else 1_000_000
+
+    @property
+    def num_planned(self) -> int | None:
+        """Simulations of a decision, for progress bars; None if another budget ends it."""
+        return self.num_simulations if self.max_seconds is None else None
+
+    @property
+    def info_keys(self) -> tuple[str, ...]:
+        """Keys of the infos that the planner reads."""
+        return ("lives",) if self.life_cost else ()
+
+    def check_space(self, action_space: Space[Any]) -> None:
+        """Check that actions can be listed.
+
+        Raises:
+            UnsupportedEnvError: They cannot.
+        """
+        if list_actions(action_space) is None:
+            raise UnsupportedEnvError(
+                f"action_space: expected actions that can be listed, got {action_space}; plan those with "
+                "Swarm or CEM"
+            )
+
+
+@dataclass(frozen=True)
+class RolloutIW(WidthConfig):
+    """Plans by rollouts that end where nothing is new (Bandres, Bonet and Geffner, AAAI 2018).
+
+    A rollout takes random actions from the root on, among those whose subtrees are not solved. A node is
+    novel if one of its features was not seen before at its depth or above in this decision. Where a node is
+    not, the rollout ends, and the node is solved; a node whose children are all solved is solved, too. The
+    plan's action leads to the branch with the highest return; where no branch has one, to the longest.
+
+    It suits environments whose rewards are rare, with actions that can be listed. Where steps are random,
+    each is sampled once, so that it takes luck for skill. Where every step costs something, as in
+    CliffWalking or MountainCar, the branch that was followed least far looks best: take `MCTS` or `Swarm`.
+
+    Raises:
+        ValueError: A field is out of range. The message names it.
+    """
+
+    def _search_class(self) -> type[Search]:
+        """Return the class of the search."""
+        return RolloutSearch
+
+
+@dataclass(frozen=True)
+class IW(WidthConfig):
+    """Plans by breadth-first search that goes on only from new nodes (Lipovetzky, Ramirez, Geffner 2015).
+
+    Nodes are generated level by level. One without a feature that was not seen before is not expanded, so
+    that the search ends after about as many nodes as there are features, times the actions. This is IW(1).
+    It does not suit environments in which every step costs something; see `RolloutIW`.
+
+    Raises:
+        ValueError: A field is out of range. The message names it.
+    """
+
+    def _search_class(self) -> type[Search]:
+        """Return the class of the search."""
+        return BreadthSearch
+
+
+# -- The tree ------------------------------------------------------------------------------------------------
+
+_PENDING, _ILLEGAL = -2, -3  # child of an action whose step was requested; of one that is not legal
+_FIRST_CAPACITY = 256
+# array with an entry for each node -> what the spare entries hold
+_FILL: dict[str, float] = {
+    "parents": -1,
+    "taken": -1,
+    "children": -1,
+    "rewards": 0,
+    "lives": np.nan,
+    "ended": False,
+    "returns": np.nan,
+}
+
+
+class _Origin(NamedTuple):
+    """What the nodes of a tree depend on besides the state of the root."""
+
+    dt: int  # environment steps of an action
+    features: str  # name of the features, which files hold
+    function: Any  # the features that were given; None: the default, or the tree comes from a file
+
+    @classmethod
+    def of(cls, config: WidthConfig) -> _Origin:
+        """Return the origin by settings of a planner."""
+        features = config.features
+        named = features if hasattr(features, "__qualname__") else type(features)
+        return cls(config.dt, f"{named.__module__}.{named.__qualname__}", features)
+
+
+class WidthTree:
+    """The nodes of a search, node 0 the root; children come after their parents."""
+
+    def __init__(
+        self,
+        actions: NDArray[Any],  # `[A, *action shape]`, the actions of every node
+        states: NDArray[Any],  # `[N]`, those of all nodes so far
+        codes: NDArray[Any],  # `[N, ...]`
+        memory: NDArray[np.int32],
+        origin: _Origin,
+    ) -> None:
+        self.actions = actions  # `[A, *action shape]`
+        self.parents = np.empty(0, np.int32)  # `[N]`; -1 for the root
+        self.taken = np.empty(0, np.int32)  # `[N]`, index of the action that leads to a node; -1 for the root
+        self.children = np.empty((0, len(actions)), np.int32)  # `[N, A]`; -1: not generated
+        self.rewards = np.empty(0)  # `[N]`, reward of the action that leads to a node
+        self.lives = np.empty(0)  # `[N]`, lives that are left; NaN if unknown
+        # `[N]`, the return of the action that leads to a node and of the best ones from there; the value of
+        # the root; NaN before a decision is made
+        self.returns = np.empty(0)
+        self.ended = np.empty(0, np.bool_)  # `[N]`, whether the episode has ended
+        self.states, self.codes = states[:0], codes[:0]
+        self.best = np.zeros(1, np.int64)  # `[P + 1]` int64, the nodes on the path of best actions
+        self.memory = memory  # what the codes depend on
+        self.origin = origin
+        self.num_nodes = 0  # N
+        self._make_room(len(states))
+        self.states[:], self.codes[:] = states, codes
+        self.num_nodes = len(states)
+
+    def _make_room(self, capacity: int) -> None:
+        """Make room for a number of nodes."""
+        for name in (*_FILL, "states", "codes"):
+            held = getattr(self, name)[: self.num_nodes]
+            array = np.empty((capacity, *held.shape[1:]), held.dtype)
+            array[: self.num_nodes] = held
+            if name in _FILL:
+                array[self.num_nodes :] = _FILL[name]
+            setattr(self, name, array)
+
+    def __repr__(self) -> str:
+        return f"<WidthTree: {self.num_nodes} nodes, {len(self.actions)} actions>"
+
+    def add(self, parent: int, action: int, state: Any, code: NDArray[Any]) -> int:
+        """Add a node and return its index."""
+        node = self.num_nodes
+        if node == len(self.parents):
+            self._make_room(max(_FIRST_CAPACITY, 2 * node))
+        self.num_nodes += 1
+        self.parents[node], self.taken[node] = parent, action
+        self.children[parent, action] = node
+        self.states[node], self.codes[node] = state, code
+        return node
+
+    def node_actions(self, node: int) -> NDArray[Any]:
+        """Return the actions `[A, *action shape]`, which are those of every node."""
+        return self.actions
+
+    def view(self) -> TreeView:
+        """Return what pictures show; visits are the numbers of nodes at and below each node."""
+        size = self.num_nodes
+        parents, visits = self.parents[:size].astype(np.int64), np.ones(size, np.int64)
+        for node in range(size - 1, 0, -1):  # children come after their parents
+            visits[parents[node]] += visits[node]
+        links = np.column_stack([parents, np.arange(size)])[1:]
+        return TreeView(
+            parents, self.taken[:size].astype(np.int64), visits, self.returns[:size], self.best, links
+        )
+
+    def subtree(self, root: int) -> WidthTree:
+        """Return a copy of the tree below a node."""
+        kept = np.zeros(self.num_nodes, np.bool_)
+        kept[root] = True
+        for node in range(root + 1, self.num_nodes):
+            kept[node] = kept[self.parents[node]]
+        nodes = np.flatnonzero(kept)
+        number = np.full(self.num_nodes + 1, -1, np.int32)  # the last entry is that of -1
+        number[nodes] = np.arange(len(nodes))
+        tree = WidthTree(self.actions, self.states[nodes], self.codes[nodes], self.memory.copy(), self.origin)
+        for name in ("taken", "rewards", "lives", "ended"):
+            getattr(tree, name)[:] = getattr(self, name)[nodes]
+        tree.parents[:] = number[self.parents[nodes]]
+        tree.children[:] = number[np.maximum(self.children[nodes], -1)]
+        tree.parents[0] = tree.taken[0] = -1
+        tree.rewards[0] = 0.0
+        return tree
+
+    # -- files ----------------------------------------------------------------------------------------
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the tree as arrays of numbers and text, without spare capacity."""
+        names = ("parents", "taken", "rewards", "lives", "ended", "returns", "codes")
+        arrays = {name: getattr(self, name)[: self.num_nodes] for name in names}
+        return {
+            **arrays,
+            "actions": self.actions,
+            "memory": self.memory,
+            "dt": np.array(self.origin.dt),
+            "features": np.array(self.origin.features),
+            "best": self.best,
+            **arrays_of_states("states", self.states[: self.num_nodes]),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> WidthTree:
+        """Return the tree that `to_arrays` turned into arrays."""
+        states, codes = states_of_arrays("states", arrays), arrays["codes"]
+        size, memory = len(states), np.array(arrays["memory"], np.int32)
+        if not size or memory.shape != MEMORY_SHAPE:
+            raise ValueError("a tree without nodes, or without the memory of its codes")
+        origin = _Origin(int(arrays["dt"]), str(arrays["features"]), None)
+        tree = cls(arrays["actions"], states, codes, memory, origin)
+        for name in ("parents", "taken", "rewards", "lives", "ended", "returns"):
+            getattr(tree, name)[:] = arrays[name]
+        nodes = np.arange(1, size)
+        parents, taken = tree.parents[1:], tree.taken[1:]
+        if ((parents < 0) | (parents >= nodes) | (taken < 0) | (taken >= len(tree.actions))).any():
+            raise ValueError("parents or actions that are not there")
+        tree.children[parents, taken] = nodes
+        tree.best = arrays["best"].astype(np.int64)
+        if tree.best.ndim != 1 or ((tree.best < 0) | (tree.best >= size)).any():
+            raise ValueError("a best path of nodes that are not there")
+        return tree
+
+    @property
+    def saved_states(self) -> NDArray[Any]:
+        """The states of the nodes."""
+        return self.states[: self.num_nodes]
+
+
+class WidthSearch(Search):
+    """One decision in progress."""
+
+    # `depths`: Number of actions from the root, for each node.
+
+    averages = True
+
+    def __init__(
+        self,
+        config: WidthConfig,
+        env: BatchStepper,
+        state: NDArray[Any],
+        generator: np.random.Generator,
+        previous: Plan | None,
+        info: dict[str, Any] | None,
+    ) -> None:
+        from planvec.planners.novelty.features import features_for  # here, since numba takes long to import
+
+        config.check_space(env.action_space)
+        self._config = config
+        self._lives_use = LivesUse(f"life_cost={config.life_cost:g}", "life_cost=0")
+        self._env = env
+        self._generator = generator
+        self._features = features_for(env.observation_space, config.features)
+        tree = self._kept_tree(state, previous)
+        if tree is None:
+            actions = list_actions(env.action_space)
+            assert actions is not None  # `check_space` has refused others
+            memory = np.zeros(MEMORY_SHAPE, np.int32)
+            codes = self._features.codes(env.observe(state), memory, 1)
+            tree = WidthTree(actions, state, codes, memory, _Origin.of(config))
+            if config.life_cost:
+                tree.lives[0] = read_lives(info, self._lives_use)
+        self.tree = tree
+        self.depths, self._path_rewards, self._subtables = [0], [0.0], [0]
+        self._tables: dict[int, NoveltyTable] = {}
+        self._found: dict[int, NDArray[np.int64]] = {}  # of marked nodes: features with which it was novel
+        self.num_pending = 0  # number of steps in flight
+        for node in range(1, tree.num_nodes):
+            self._place(node)
+        self._forbid(0, tree.num_nodes)
+        self.mark(0)
+
+    def _kept_tree(self, state: NDArray[Any], previous: Plan | None) -> WidthTree | None:
+        """Return the tree that is left of the last decision, at a state; None for a new one."""
+        config = self._config
+        if not config.reuse_tree or previous is None or not isinstance(previous.search_data, WidthTree):
+            return None
+        tree = previous.search_data
+        taken = equal_actions(tree.actions, previous.action)
+        child = int(tree.children[0, int(taken.argmax())]) if taken.any() else -1
+        if child < 0 or tree.ended[child]:
+            return None
+        origin, other = tree.origin, _Origin.of(config)
+        is_known = origin.function is not None and other.function is not None
+        if origin[:2] != other[:2] or (is_known and origin.function != other.function):
+            return None
+        if config.life_cost and np.isnan(tree.lives[: tree.num_nodes]).any():
+            return None  # made without a cost of lost lives
+        # The generator in the state may differ: it was reseeded.
+        if state_keys(tree.states[child : child + 1])[0] != state_keys(state)[0]:
+            return None
+        return tree.subtree(child)
+
+    # -- nodes ----------------------------------------------------------------------------------------
+
+    @property
+    def num_left(self) -> int:
+        """How many steps may still be requested."""
+        return self._config.simulation_limit - self.num_simulations - self.num_pending
+
+    def generate(self, steps: list[tuple[int, int]]) -> Generator[StepRequest, Transitions, list[int]]:
+        """Request the steps of open actions of nodes, `[B]`, and return the new nodes; a generator."""
+        parents, actions = np.array(steps, np.int64).T
+        seeds = None
+        if self._env.is_stochastic:
+            seeds = self._generator.integers(2**64, size=len(steps), dtype=np.uint64)
+        self.num_pending += len(steps)
+        out = yield StepRequest(self.tree.actions[actions], self.tree.states[parents], self._config.dt, seeds)
+        self.num_pending -= len(steps)
+        codes = self._features.codes(out.observations, self.tree.memory, len(steps), self.tree.codes)
+        lives = np.full(len(steps), np.nan)
+        if self._config.life_cost:
+            lives = stacked_lives(out.infos, np.ones(len(steps), np.bool_), self._lives_use)
+        nodes, first = [], self.tree.num_nodes
+        assert out.new_states is not None
+        for row, (parent, action) in enumerate(steps):
+            node = self.tree.add(parent, action, out.new_states[row], codes[row])
+            self.tree.rewards[node] = out.rewards[row]
+            self.tree.ended[node] = out.terminated[row] or out.truncated[row]
+            self.tree.lives[node] = lives[row]
+            self._place(node)
+            nodes.append(node)
+        self._forbid(first, self.tree.num_nodes)
+        self.num_simulations += len(nodes)
+        if self.num_simulations >= self._config.simulation_limit:
+            by_steps = self._config.num_simulations is None and self._config.max_env_steps is not None
+            self.stop_reason = "max_env_steps" if by_steps else "num_simulations"
+        return nodes
+
+    def _forbid(self, first: int, last: int) -> None:
+        """Mark the actions of nodes, from the first up to the last, that are illegal in their states."""
+        space, tree = self._env.action_space, self.tree
+        masks = action_masks(space, tree.states[first:last])
+        if masks is not None:
+            tree.children[first:last][~are_legal(space, masks[:, None], tree.actions[None])] = _ILLEGAL
+
+    def _place(self, node: int) -> None:
+        """Note what follows from the path to a node, the next one."""
+        parent, config = int(self.tree.parents[node]), self._config
+        depth = self.depths[parent] + 1
+        own = self.shaped_reward(node)
+        if abs(own) > _LARGEST_REWARD:
+            raise InvalidBatchError(
+                f"rewards: expected numbers of at most {_LARGEST_REWARD:g}, got {own}, whose sums would be "
+                "infinite; wrap the environment in gymnasium.wrappers.TransformReward"
+            )
+        reward = self._path_rewards[parent] + config.discount ** (depth - 1) * own
+        has_table = config.subtables and reward > 0
+        self.depths.append(depth)
+        self._path_rewards.append(reward)
+        self._subtables.append(max(0, int(np.floor(np.log2(reward)))) + 1 if has_table else 0)
+
+    def shaped_reward(self, node: int) -> float:
+        """Return the reward of the action that leads to a node, with the weights of losses."""
+        tree, config = self.tree, self._config
+        reward = float(tree.rewards[node])
+        if reward < 0:
+            reward *= config.risk_aversion
+        lost = tree.lives[tree.parents[node]] - tree.lives[node]
+        return reward - config.life_cost * float(lost) if lost > 0 else reward
+
+    def mark(self, node: int) -> bool:
+        """Mark the features of a node that was not marked in this decision; return whether it is novel."""
+        number = self._subtables[node]
+        table = self._tables.get(number)
+        if table is None:
+            table = self._tables[number] = self._features.new_table()
+        parent = int(self.tree.parents[node])
+        before = self.tree.codes[parent] if node else None
+        is_first = node == 0 or self._subtables[parent] != number
+        found = table.mark(self.tree.codes[node], before, self.depths[node], is_first)
+        self._found[node] = found
+        return len(found) > 0
+
+    def is_still_novel(self, node: int) -> bool:
+        """Return whether a marked node has a feature that no shallower node has."""
+        found, table = self._found[node], self._tables[self._subtables[node]]
+        start = table.first_novel(found, self.depths[node])
+        if start < 0:
+            return False
+        self._found[node] = found[start:]  # stamps only grow: the ones before stay old
+        return True
+
+    # -- the decision ---------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        """Return the action that leads to the best branch."""
+        tree, discount = self.tree, self._config.discount
+        size, num_actions = tree.num_nodes, len(tree.actions)
+        values, lengths, best = np.zeros(size), np.zeros(size, np.int64), np.full(size, -1, np.int64)
+        returns = np.full((size, num_actions), -np.inf)
+        counts = np.ones(size, np.int64)
+        noise = self._generator.random((size, num_actions))  # decides between equal branches
+        for node in range(size - 1, -1, -1):  # children come after their parents
+            if (returns[node] > -np.inf).any():
+                equal = np.flatnonzero(returns[node] == returns[node].max())
+                if len(equal) > 1 and returns[node].max() <= 0:  # without a gain, the longest branch is best
+                    reach = lengths[tree.children[node, equal]]
+                    equal = equal[reach == reach.max()]
+                best[node] = equal[noise[node, equal].argmax()]
+                values[node] = returns[node, best[node]]
+                lengths[node] = 1 + lengths[tree.children[node, best[node]]]
+            if node:
+                parent = tree.parents[node]
+                returns[parent, tree.taken[node]] = self.shaped_reward(node) + discount * values[node]
+                counts[parent] += counts[node]
+        tried = returns[0] > -np.inf
+        any_legal = np.where(tree.children[0] == _ILLEGAL, -1.0, noise[0])
+        action = int(best[0]) if best[0] >= 0 else int(any_legal.argmax())
+        path, nodes = [], [0]
+        while best[nodes[-1]] >= 0:
+            path.append(int(best[nodes[-1]]))
+            nodes.append(int(tree.children[nodes[-1], path[-1]]))
+        tree.best = np.array(nodes)
+        tree.returns[0] = values[0]
+        tree.returns[1:size] = returns[tree.parents[1:size], tree.taken[1:size]]
+        visits = np.zeros(num_actions, np.int64)
+        visits[tried] = counts[tree.children[0, tried]]
+        return Plan(
+            action=tree.actions[action],
+            value=float(values[0]),
+            root_actions=tree.actions.copy(),
+            visit_counts=visits,
+            action_values=np.where(tried, returns[0], np.nan),
+            standard_errors=np.full(num_actions, np.nan),
+            best_actions=tree.actions[path],
+            best_num_steps=np.full(len(path), self._config.dt, np.int64),
+            best_return=float(values[0]),
+            depth_histogram=np.bincount(self.depths),
+            search_data=tree,
+        )
+
+
+# -- IW(1) (Lipovetzky, Ramirez and Geffner 2015): breadth-first search that prunes where nothing is new -----
+
+
+class BreadthSearch(WidthSearch):
+    """One decision of `IW`."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._queue = deque([0])
+        self.num_in_flight = 2
+
+    def simulate(self) -> Simulation:
+        """Generate the children of the next nodes, at most half a batch."""
+        room = min(self.num_left, max(1, self._config.batch_size // 2))
+        steps: list[tuple[int, int]] = []
+        while self._queue and len(steps) < room:
+            node = self._queue[0]
+            is_open = True
+            for action, child in enumerate(self.tree.children[node].tolist()):
+                if child == -1 and len(steps) < room:
+                    self.tree.children[node, action] = _PENDING
+                    steps.append((node, action))
+                elif child == -1:
+                    is_open = False
+                elif child >= 0 and child not in self._found:  # of the last decision
+                    self._look_at(child)
+            if not is_open:
+                break
+            self._queue.popleft()
+        if steps:
+            for node in (yield from self.generate(steps)):
+                self._look_at(node)
+        elif not self.num_pending and not self._queue:
+            self.stop_reason = "exhausted"
+
+    def _look_at(self, node: int) -> None:
+        """Mark a node, and let it be expanded if it is novel."""
+        if self.mark(node) and not self.tree.ended[node]:
+            self._queue.append(node)
+
+
+# -- Rollout-IW (Bandres, Bonet and Geffner 2018): random rollouts that end where nothing is new -------------
+
+
+class RolloutSearch(WidthSearch):
+    """One decision of `RolloutIW`. `batch_size` rollouts are in flight, in two halves."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._solved = {_ILLEGAL}
+        self._waited_at = -1  # the number of simulations when a half had nothing to do
+        halves = np.array_split(np.arange(self._config.batch_size), min(2, self._config.batch_size))
+        self._free = [half.tolist() for half in halves][::-1]
+        self.num_in_flight = len(halves)
+        self._at = [0] * self._config.batch_size  # the node where each rollout is
+
+    def simulate(self) -> Simulation:
+        """Continue the rollouts of one half by one step each."""
+        half = self._free.pop()
+        try:
+            if self.num_simulations == self._waited_at:
+                return  # how often a search is asked in vain depends on the other roots
+            slots, steps = [], []
+            for slot in half[: max(0, self.num_left)]:
+                step = self._next_step(slot)
+                if step is not None:
+                    slots.append(slot)
+                    steps.append(step)
+            if not slots:
+                self._waited_at = self.num_simulations
+                if 0 in self._solved:
+                    self.stop_reason = "exhausted"
+                return
+            nodes = yield from self.generate(steps)
+            for slot, node in zip(slots, nodes, strict=True):
+                self._go_on(slot, node, self.mark(node) and not self.tree.ended[node])
+        finally:
+            self._free.append(half)
+
+    def _next_step(self, slot: int) -> tuple[int, int] | None:
+        """Walk on from where a rollout is; return the node and the action of the next step; None: wait."""
+        # A rollout that ends begins again at the root.
+        while 0 not in self._solved:
+            node = self._at[slot]
+            if node in self._solved:
+                self._at[slot] = 0
+                continue
+            children = self.tree.children[node]
+            open_actions = [
+                action
+                for action, child in enumerate(children.tolist())
+                if child == -1 or (child >= 0 and child not in self._solved)
+            ]
+            if not open_actions:  # those that are not solved are in flight
+                self._at[slot] = 0
+                return None
+            action = open_actions[int(self._generator.integers(len(open_actions)))]
+            child = int(children[action])
+            if child == -1:
+                self.tree.children[node, action] = _PENDING
+                return node, action
+            is_novel = self.is_still_novel if child in self._found else self.mark
+            self._go_on(slot, child, not self.tree.ended[child] and is_novel(child))
+        return None
+
+    def _go_on(self, slot: int, node: int, is_novel: bool) -> None:
+        """Go on with a rollout at a node, or end it there and label the node as solved."""
+        self._at[slot] = node if is_novel else 0
+        if is_novel:
+            return
+        tree = self.tree
+        self._solved.add(node)
+        while node:  # and its ancestors whose children all are; those to come are below 0
+            node = int(tree.parents[node])
+            if not self._solved.issuperset(tree.children[node].tolist()):
+                return
+            self._solved.add(node)
