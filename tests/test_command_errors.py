@@ -181,6 +181,7 @@ def in_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "myenvs", raising=False)  # of another test, in another directory
 
 
 @pytest.mark.parametrize("line", USAGE)

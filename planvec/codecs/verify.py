@@ -307,10 +307,13 @@ def check_set_orders(
                 codec.set(value)
                 repeats.compare(point, codec.observe(), comparison, num_steps)
         except Exception as error:
-            orders = range(number, number + _NUM_ORDERS)
             taken = walk.steps[point.next_step : point.next_step + num_steps]
             actions = [action for action, _ in itertools.takewhile(lambda step: step[1] is not None, taken)]
-            if not _differ(codec, info_keys, graph, orders, value, actions):
+            results: list[list[Any]] = []
+            for order in range(number, number + _NUM_ORDERS):
+                with graph.shuffled_sets(order):
+                    results.append(_outcomes(codec, info_keys, value, actions))
+            if all(same(results[0], outcomes) for outcomes in results):
                 return  # it distinguishes shuffled sets from plain ones, whatever their order
             if isinstance(error, UnsupportedEnvError):
                 raise
@@ -318,29 +321,20 @@ def check_set_orders(
             raise InexactStateError(text) from error
 
 
-def _differ(
-    codec: StateCodec,
-    info_keys: Sequence[str] | None,
-    graph: ObjectGraph,
-    orders: Sequence[int],
-    value: Any,
-    actions: Sequence[Any],
-) -> bool:
-    """Return whether the outcomes of steps from a saved state differ between some orders of sets."""
-    results = []
-    for order in orders:
-        outcomes: list[Any] = []
-        with graph.shuffled_sets(order):
-            try:
-                codec.set(value)
-                outcomes += [codec.digests(), copy.deepcopy(codec.observe())]
-                for action in actions:
-                    outcomes += [copy.deepcopy(select_infos(codec.step(action), info_keys))]
-                outcomes += [codec.digests()]
-            except Exception as error:
-                outcomes += [repr(error)]
-        results.append(outcomes)
-    return not all(same(results[0], outcomes) for outcomes in results)
+def _outcomes(
+    codec: StateCodec, info_keys: Sequence[str] | None, value: Any, actions: Sequence[Any]
+) -> list[Any]:
+    """Return what an environment holds and returns in steps from a saved state."""
+    outcomes: list[Any] = []
+    try:
+        codec.set(value)
+        outcomes += [codec.digests(), copy.deepcopy(codec.observe())]
+        for action in actions:
+            outcomes += [copy.deepcopy(select_infos(codec.step(action), info_keys))]
+        outcomes += [codec.digests()]
+    except Exception as error:
+        outcomes += [repr(error)]
+    return outcomes
 
 
 # number of points that are followed to the ends of their episodes, and the time for it
