@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planvec.cli.parser import UsageError, did_you_mean, integer, one_of
+from planvec.cli.parser import UsageError, add_json, did_you_mean, integer, one_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,6 +93,19 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="kill and replace a worker that needs longer for its part of a batch (default: no limit)",
     )
+
+
+def add_output(
+    parser: argparse.ArgumentParser, *, directory: str, plot: str, video: str
+) -> argparse._ArgumentGroup:
+    """Add the arguments about what is written and shown, with their help texts, and return their group."""
+    group = parser.add_argument_group("output")
+    group.add_argument("--out", type=Path, metavar="DIR", help=directory)
+    group.add_argument("--plot", action="store_true", help=plot)
+    group.add_argument("--video", type=Path, metavar="FILE", help=video)
+    add_json(group)
+    group.add_argument("--no-progress", action="store_true", help="show no progress")
+    return group
 
 
 def workers_of(arguments: argparse.Namespace) -> dict[str, Any]:

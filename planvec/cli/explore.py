@@ -10,12 +10,12 @@ import secrets
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planvec.cli.environments import (
     Pictures,
     add_environment,
+    add_output,
     add_workers,
     codec_of,
     default_directory,
@@ -23,7 +23,7 @@ from planvec.cli.environments import (
     object_named,
     workers_of,
 )
-from planvec.cli.parser import SEED, Parser, UsageError, add_count, add_json, late_interrupts, warn
+from planvec.cli.parser import SEED, Parser, UsageError, add_count, late_interrupts, warn
 from planvec.errors import InvalidBatchError
 
 if TYPE_CHECKING:
@@ -111,19 +111,12 @@ def add_explore(commands: argparse._SubParsersAction[Parser], argv: Sequence[str
         "--end-on-life-loss", action="store_true", help="choose another cell when a life is lost (Atari)"
     )
     add_workers(parser)
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="directory of the archive (default: runs/<env>-explore-seed<seed>)",
+    add_output(
+        parser,
+        directory="directory of the archive (default: runs/<env>-explore-seed<seed>)",
+        plot="also draw exploration.png into the directory",
+        video="also film the trajectory to the best cell (.gif, .mp4)",
     )
-    output.add_argument("--plot", action="store_true", help="also draw exploration.png into the directory")
-    output.add_argument(
-        "--video", type=Path, metavar="FILE", help="also film the trajectory to the best cell (.gif, .mp4)"
-    )
-    add_json(output)
-    output.add_argument("--no-progress", action="store_true", help="show no progress")
     parser.set_defaults(run=_run)
 
 

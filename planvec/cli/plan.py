@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from planvec.cli.environments import (
     Pictures,
     add_environment,
+    add_output,
     add_workers,
     codec_of,
     default_directory,
     env_source,
     workers_of,
 )
-from planvec.cli.parser import SEED, Parser, UsageError, add_count, add_json, exit_status, one_of, warn
+from planvec.cli.parser import SEED, Parser, UsageError, add_count, exit_status, one_of, warn
 
 if TYPE_CHECKING:
     from planvec.planners import Planner
@@ -298,21 +299,13 @@ def add_plan(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]) 
         "--resume", type=Path, metavar="RUN", help="directory of a run that was interrupted, to go on with it"
     )
     add_workers(parser)
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="directory of the run (default: a new directory, runs/<env>-<planner>-seed<seed>)",
+    group = add_output(
+        parser,
+        directory="directory of the run (default: a new directory, runs/<env>-<planner>-seed<seed>)",
+        plot="also draw the episode: episode.png in the run",
+        video="also film the episode, as .gif or .mp4 (a path of its own, not in the run)",
     )
     group.add_argument("--overwrite", action="store_true", help="replace the run in --out DIR")
-    group.add_argument(
-        "--video",
-        type=Path,
-        metavar="FILE",
-        help="also film the episode, as .gif or .mp4 (a path of its own, not in the run)",
-    )
-    group.add_argument("--plot", action="store_true", help="also draw the episode: episode.png in the run")
     group.add_argument(
         "--report",
         type=Path,
@@ -320,8 +313,6 @@ def add_plan(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]) 
         help="also write an interactive page: the frame, the search and the actions at each step",
     )
     group.add_argument("--tensorboard", action="store_true", help="also write scalars for TensorBoard")
-    add_json(group)
-    group.add_argument("--no-progress", action="store_true", help="show no progress bar")
     if "plan" in argv:  # reading the options imports the planners
         flags = {name for name, action in parser._option_string_actions.items() if action.nargs == 0}
         settings, name = read_ahead(argv, flags)

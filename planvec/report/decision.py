@@ -48,11 +48,6 @@ class Decision:
         """Return the decision as one line of JSON."""
         return json.dumps(asdict(self), separators=(",", ":"), allow_nan=False)
 
-    @classmethod
-    def from_json(cls, text: str) -> Decision:
-        """Return the decision of `to_json`."""
-        return cls(**json.loads(text))
-
 
 def decision_of(plan: Plan) -> Decision:
     """Return what a report shows of a plan.
@@ -211,7 +206,7 @@ class ReportRecorder(RunObserver):
         """Take the decisions before the interrupt."""
         if _KEPT in kept:
             lines = kept[_KEPT].tobytes().decode().splitlines()
-            self.decisions = [Decision.from_json(line) for line in lines]
+            self.decisions = [Decision(**json.loads(line)) for line in lines]
 
     def begin_episode(self, episode: int, seed: int, num_steps: int, total_return: float) -> None:
         """Forget the decisions of the last episode.

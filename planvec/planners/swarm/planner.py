@@ -25,7 +25,7 @@ class Swarm(SwarmConfig):
     - A terminated walker is only dead if its return is no better than that of the walkers that go on; see
       `find_dead`. Otherwise the swarm would avoid the flag of MountainCar.
     - Returns are compared at equal age and distances in standard deviations; see
-      `extrapolated_returns` and `distances`.
+      `extrapolate_returns` and `distances`.
     - One walker starts with the rest of the best action sequence of the `previous` decision, and the walker
       with the best return never becomes a clone. Otherwise successive decisions would pursue different
       sequences and complete none.
