@@ -41,15 +41,17 @@ from planvec.codecs.generic.pickling import (
 from planvec.codecs.generic.short_forms import ShortForms
 from planvec.codecs.generic.structure import SHARED_MEMORY, digests_of
 from planvec.codecs.generic.survey import (
+    NUMBERS_AND_TEXT,
     Beside,
     Entry,
     entries_of,
-    find_address,
     is_nameable,
     objects_beside,
     own_classes,
 )
 from planvec.errors import UnsupportedEnvError
+
+_SMALLEST_ADDRESS = 1 << 20  # of an object
 
 # -- Holds the spaces that pickles refer to by name, and saves their generators if the environment draws -----
 
@@ -58,26 +60,24 @@ class NamedSpaces:
     """Holds spaces, with those inside them."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
+        # path -> the spaces there, with copies of their first generators
         self._spaces = {
-            path: spaces_in(space) for path, space in named.items() if isinstance(space, gymnasium.Space)
-        }
-        self._first = {
-            path: [copy.deepcopy(space._np_random) for space in spaces]
-            for path, spaces in self._spaces.items()
+            path: [(inner, copy.deepcopy(inner._np_random)) for inner in spaces_in(space)]
+            for path, space in named.items()
+            if isinstance(space, gymnasium.Space)
         }
         self.saved: list[gymnasium.Space[Any]] = []  # the spaces whose generators are part of states
 
     def all(self) -> list[gymnasium.Space[Any]]:
         """Return all spaces. Resets may draw from them, which no state shows."""
-        return [space for spaces in self._spaces.values() for space in spaces]
+        return [space for pairs in self._spaces.values() for space, _ in pairs]
 
     def save(self, paths: Sequence[str]) -> None:
         """Put the generators of spaces back to the start, and save them from now on."""
         for path in paths:
-            spaces = self._spaces[path]
-            for space, generator in zip(spaces, self._first[path], strict=True):
+            for space, generator in self._spaces[path]:
                 space._np_random = copy.deepcopy(generator)
-            self.saved += spaces
+                self.saved.append(space)
 
     def generators(self) -> list[Any]:
         """Return the generators that are saved."""
@@ -123,7 +123,7 @@ class ObjectGraph:
         self._needs_callbacks = self.has_sets = False
         self._kinds: set[type] = set() if self._memory is None else {np.ndarray}
         self._named()
-        with contextlib.suppress(Exception):  # the first `_dump` reports it
+        with contextlib.suppress(Exception):  # the first `save` reports it
             pickler = ThoroughPickler(self._names, self._short_forms, finds_tables=True)
             pickler.dumps(self._changing())
         self._first_np_random = copy.deepcopy(self._base._np_random)
@@ -144,12 +144,12 @@ class ObjectGraph:
         entries = self._entries()
         self.classes = own_classes([entry.value for entry in entries] + [m.target for m in self._members])
         named |= dict(objects_beside(self.classes))
-        return named | {path: value for path, value in entries if self._is_nameable(value)}
-
-    def _is_nameable(self, value: Any) -> bool:
-        if isinstance(value, np.ndarray):  # a later view has no name; `LibraryMemory` knows its place
-            return self._memory is not None and is_in_library(value)
-        return is_nameable(value)
+        for path, value in entries:
+            # A later view of an array has no name; `LibraryMemory` knows its place.
+            is_array = isinstance(value, np.ndarray) and self._memory is not None
+            if (is_array and is_in_library(value)) or is_nameable(value):
+                named[path] = value
+        return named
 
     def beside(self, env: Any, caches: Collection[str]) -> Beside:
         """Return what watches the state beside the environment."""
@@ -207,19 +207,24 @@ class ObjectGraph:
 
     def check_addresses(self) -> None:
         """Check that no number that is saved is the address of an object."""
-        address = find_address(self._entries())
-        if address is not None:
-            number, owner = (self._readable(path) for path in address)
-            raise UnsupportedEnvError(
-                f"{number} is the id() of {owner}, which changes when that object is restored. Use the "
-                "object itself as the key, or a number that it keeps in an attribute"
-            )
-
-    def _readable(self, path: str) -> str:
-        """Return a path with the name of the class in place of the number of the layer."""
-        for member in self._members:
-            path = path.replace(f"{member.name}.", f"{type(member.target).__name__}.")
-        return path
+        # Such a number means nothing after the objects are restored at other addresses.
+        numbers: dict[int, str] = {}
+        objects: dict[int, str] = {}
+        for path, value in self._entries():
+            if type(value) is int:
+                if value > _SMALLEST_ADDRESS:
+                    numbers.setdefault(value, path)
+            elif not isinstance(value, NUMBERS_AND_TEXT):
+                objects[id(value)] = path
+        for number, path in numbers.items():
+            if number in objects:
+                text = (
+                    f"{path} is the id() of {objects[number]}, which changes when that object is restored. "
+                    "Use the object itself as the key, or a number that it keeps in an attribute"
+                )
+                for member in self._members:  # the class in place of the number of the layer
+                    text = text.replace(f"{member.name}.", f"{type(member.target).__name__}.")
+                raise UnsupportedEnvError(text)
 
     def _named(self) -> dict[str, Any]:
         """Return the objects that are referred to, by name. The generator may be a new one every time."""
@@ -234,41 +239,40 @@ class ObjectGraph:
 
     def save(self) -> bytes:
         """Return the current attributes as a pickle."""
-        return self._dump()[0]
+        return self._pickle(self._changing())[0]
 
     def generators(self) -> list[Any]:
         """Return the random generators among the attributes and inside them."""
-        return self._dump()[1]
+        return self._pickle(self._changing())[1]
 
-    def _dump(self) -> tuple[bytes, list[Any]]:
-        """Return the pickle of the attributes, and the random generators in them."""
+    def _pickle(self, attributes: list[dict[str, Any]]) -> tuple[bytes, list[Any]]:
+        """Return the pickle of attributes, and the random generators in them."""
         if not self._members:
             return b"", []
         self._named()
-        return self._pickle(self._changing())
-
-    def _pickle(self, attributes: list[dict[str, Any]]) -> tuple[bytes, list[Any]]:
-        result = self._pickle_once(attributes)
-        if self._short_forms.shares_parts:
-            self._short_forms.lengthen_generators()
-            result = self._pickle_once(attributes)
-        return result
-
-    def _pickle_once(self, attributes: list[dict[str, Any]]) -> tuple[bytes, list[Any]]:
+        data, generators = b"", list[Any]()
         if self._fast is not None:
             try:
-                return self._fast.dumps(attributes, self._names), self._fast.generators
+                data, generators = self._fast.dumps(attributes, self._names), self._fast.generators
             except Exception:  # `ThoroughPickler` handles more types, and its errors are reported below
                 self._fast = None
+        if self._fast is None:
+            try:
+                data, generators = self._pickle_thoroughly(attributes)
+            except Exception as error:
+                self._raise_unpicklable(attributes, error)
+        if self._short_forms.shares_parts:
+            self._short_forms.shortens_generators = False  # the short forms do not share parts
+            return self._pickle(attributes)
+        return data, generators
+
+    def _pickle_thoroughly(self, attributes: list[dict[str, Any]]) -> tuple[bytes, list[Any]]:
         pickler = ThoroughPickler(self._names, self._short_forms)
         try:
-            try:
-                data = pickler.dumps(attributes)
-            except RecursionError:
-                pickler = ThoroughPickler(self._names, self._short_forms, is_deep=True)
-                data = pickler.dumps(attributes)
-        except Exception as error:
-            self._raise_unpicklable(attributes, error)
+            data = pickler.dumps(attributes)
+        except RecursionError:
+            pickler = ThoroughPickler(self._names, self._short_forms, is_deep=True)
+            data = pickler.dumps(attributes)
         self._needs_callbacks |= pickler.needs_callbacks
         self.has_sets |= pickler.has_sets
         self._kinds |= pickler.kinds
@@ -407,18 +411,14 @@ class CopiedCodec(GraphCodec, Codec):
         self.caches = caches
         vars(env).setdefault("_np_random", None)
         # The generator is saved separately: that takes 1 us, pickling it would take 50.
-        present = attributes_of(env)
-        later = [name for name in constants if name not in present and name in _names_in_methods(type(env))]
+        # Attributes that `reset` or `step` sets do not exist yet when the environment is opened.
+        values = [value for base in type(env).__mro__ for value in vars(base).values()]
+        codes = [value.__code__ for value in values if hasattr(value, "__code__")]
+        names, present = set().union(*map(names_in_code, codes)), attributes_of(env)
+        later = [name for name in constants if name not in present and name in names]
         now = [name for name in constants if name not in later]
         attributes = Attributes(env, layer_name(env), [*now, "_np_random"], later)
         self.graph = ObjectGraph([attributes], layers_by_name(env), env)
-
-
-def _names_in_methods(cls: type) -> set[str]:
-    """Return the names of attributes that the methods of a class read or set, and others."""
-    # Attributes that `reset` or `step` sets do not exist yet when the environment is opened.
-    values = [value for base in cls.__mro__ for value in vars(base).values()]
-    return set().union(*(names_in_code(value.__code__) for value in values if hasattr(value, "__code__")))
 
 
 class CopiedWrapperCodec(GraphCodec, WrapperCodec):

@@ -51,25 +51,18 @@ _REASONS = {
 }
 
 
-def check_copyable(kind: type) -> None:
-    """Check that objects of a type can be copied exactly, as far as is known."""
-    reason = _reason(kind)
-    if reason:
-        raise UnsupportedEnvError(f"{kind.__module__}.{kind.__qualname__}: {reason}")
-
-
 @functools.cache
-def _reason(kind: type) -> str:
-    for base in kind.__mro__:
-        reason = _REASONS.get(f"{base.__module__}.{base.__qualname__}")
-        if reason:
-            return reason
-    if is_simulator_type(kind):
-        return (
+def check_copyable(kind: Any) -> None:
+    """Check that objects of a type can be copied exactly, as far as is known."""
+    names = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
+    reason = next((_REASONS[name] for name in names if name in _REASONS), "")
+    if not reason and is_simulator_type(kind):
+        reason = (
             "it belongs to a simulator and was made after the environment was opened, so planvec does not "
             f"know what it holds. Make it in __init__ and keep it. {_REPLAY}"
         )
-    return ""
+    if reason:
+        raise UnsupportedEnvError(f"{names[0]}: {reason}")
 
 
 # -- What pickles of one environment refer to by number: names of attributes, classes, functions, named
@@ -95,8 +88,9 @@ class NumberedObjects:
         self._by_name = objects
         self._names = sorted(objects)[:_MAX_NUMBERED]
         self._objects = [objects[name] for name in self._names]
-        self._pickler = pickle.Pickler(io.BytesIO(), protocol=5)
-        self._pickler.memo = {id(obj): (index, obj) for index, obj in enumerate(self._objects)}
+        # What a pickler knows at the start. Assigning the memo of another one copies it.
+        self.known = pickle.Pickler(io.BytesIO(), protocol=5)
+        self.known.memo = {id(obj): (index, obj) for index, obj in enumerate(self._objects)}
         # To the unpickler they are out-of-band buffers, which it takes one by one as they are.
         self._header = pickle.PROTO + b"\x05" + _TAKE_NEXT * len(self._objects)
 
@@ -112,10 +106,6 @@ class NumberedObjects:
     def names(self) -> list[str]:
         """Return the names, in the order of the numbers."""
         return self._names
-
-    def give_to(self, pickler: pickle.Pickler) -> None:
-        """Let a pickler know them, and nothing else."""
-        pickler.memo = self._pickler.memo  # a copy
 
     def loads(self, data: bytes) -> Any:
         """Return what such a pickler wrote."""
@@ -190,7 +180,7 @@ class FastPickler:
         self._short_forms.begin()
         self._file.seek(0)
         self._file.truncate()
-        self._numbered.give_to(self._pickler)
+        self._pickler.memo = self._numbered.known.memo
         self._pickler.dump(value)
         return self._file.getvalue()
 
@@ -202,7 +192,8 @@ class FastPickler:
         name = self._names.get(id(obj))
         if name is not None:
             return Reading.named, (name,)
-        check_copyable(type(obj))
+        kind: Any = type(obj)
+        check_copyable(kind)
         if is_reseedable(obj):
             self.generators.append(obj)
         reduced = without_constructor(obj) or self._short_forms.reduce(obj) or reduce_torch(obj)
@@ -258,7 +249,7 @@ class ThoroughPickler(pickle.Pickler):
 
     def persistent_id(self, obj: Any) -> Any:
         name = self._names.get(id(obj))
-        kind = type(obj)
+        kind: Any = type(obj)
         if name is not None:
             if kind in _CONTAINERS or (kind.__module__ == "builtins" and kind is not object):
                 self.needs_callbacks = True
@@ -290,8 +281,13 @@ class ThoroughPickler(pickle.Pickler):
             self.generators.append(obj)
         reduced = without_constructor(obj)
         if reduced is None:
-            if isinstance(obj, (set, frozenset)):
-                return self._reduce_set(obj)
+            if isinstance(obj, (set, frozenset)):  # of a class of its own: the elements are put in order
+                self.needs_callbacks = self.has_sets = True
+                own: Any = type(obj).__reduce__
+                if own is not set.__reduce__ and own is not frozenset.__reduce__:
+                    return NotImplemented
+                reduced = own(obj)
+                return reduced[0], (self._orders.of(obj),), *reduced[2:]
             if self._finds_tables:
                 self._short_forms.tables.add(obj)
             reduced = self._short_forms.reduce(obj)
@@ -300,15 +296,6 @@ class ThoroughPickler(pickle.Pickler):
                 return NotImplemented
         self.kinds.add(type(obj))
         return reduced
-
-    def _reduce_set(self, obj: Any) -> Any:
-        """Return the pickled form of a set of a class of its own, with its elements in order."""
-        self.needs_callbacks = self.has_sets = True
-        own: Any = type(obj).__reduce__
-        if own is not set.__reduce__ and own is not frozenset.__reduce__:
-            return NotImplemented
-        function, _, *rest = obj.__reduce__()
-        return function, (self._orders.of(obj),), *rest
 
 
 def _is_ordinary(kind: type) -> bool:

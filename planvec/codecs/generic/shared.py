@@ -153,24 +153,16 @@ def find_shared(
         return Sharing(), None
     try:
         watch = Watch(envs, env_fns, caches)
-        sharing = _find_shared(envs, env_fns, watch, tries)
+        sharing = Sharing(_shared_object(envs, watch) or next(iter(watch.uses), ""))
+        kinds = {tuple(map(type, layers_of(env))): index for index, env in reversed([*enumerate(envs)])}
+        for index in kinds.values() if tries else ():
+            sharing = _try(envs[index], env_fns[index], watch, sharing.why)
+            if sharing.is_seen:
+                break
     except Exception as error:  # objects of users may refuse anything
         why = f"looking for what they share raised {type(error).__name__}: {error}"
         return Sharing(why, is_seen=True), None
     return sharing, None if sharing.why or len(envs) == 1 else watch
-
-
-def _find_shared(
-    envs: Sequence[Any], env_fns: Sequence[Callable[[], Any]], watch: Watch, tries: bool
-) -> Sharing:
-    possible = _shared_object(envs, watch) or next(iter(watch.uses), "")
-    kinds = {tuple(map(type, layers_of(env))): index for index, env in reversed([*enumerate(envs)])}
-    for index in kinds.values() if tries else ():
-        found = _try(envs[index], env_fns[index], watch, possible)
-        if found.is_seen:
-            return found
-        possible = possible or found.why
-    return Sharing(possible)
 
 
 def outside_object(env: Any) -> str:
@@ -278,7 +270,7 @@ class Watch:
         started = time.monotonic()
         if started < self._next:
             return ""
-        found = {**self.variables(), **self.generators()}  # without the spaces of one environment
+        found = self.present()  # without the spaces of one environment
         changed = "" if self._latest is None else first_change(self._latest, found)
         self._latest, self._next = found, started + 50 * (time.monotonic() - started)
         return changed
@@ -308,16 +300,16 @@ class Watch:
         is_data = isinstance(value, CONTAINERS) or kind.__module__.partition(".")[0] in _DATA
         return is_data or self._reader.is_own(kind)
 
-    def generators(self, more: Sequence[Any] = ()) -> dict[str, Any]:
-        """Return the states of the global generators, and of spaces beside environments and some more."""
-        states = {f"the global generator of {name}": state for name, state in global_generators().items()}
-        spaces = [*more, *(v for v in self._values().values() if isinstance(v, gymnasium.Space))]
-        for space in spaces:
-            for number, state in enumerate(generator_states(space)):
-                states[f"the generator of the space {type(space).__name__} ({id(space):#x}, {number})"] = (
-                    state
-                )
-        return states
+    def present(self, more: Sequence[gymnasium.Space[Any]] = ()) -> dict[str, Any]:
+        """Return the variables, and the states of global generators and of those of spaces."""
+        # These are the spaces beside environments, and some more.
+        found = self.variables()
+        found |= {f"the global generator of {name}": state for name, state in global_generators().items()}
+        for space in (*more, *self._values().values()):
+            if isinstance(space, gymnasium.Space):
+                name = f"the generator of the space {type(space).__name__} ({id(space):#x}"
+                found |= {f"{name}, {n})": state for n, state in enumerate(generator_states(space))}
+        return found
 
     def variables(self) -> dict[str, Any]:
         """Return digests of the variables of modules, classes and functions, and what a process has once."""
@@ -387,11 +379,9 @@ def _try(env: Any, make_env: Callable[[], Any], watch: Watch, possible: str) -> 
         changed = first_change(variables, watch.variables())
         if changed:
             possible = possible or f"making an environment changes {changed}"
-        variables, generators = watch.variables(), watch.generators(watch.spaces)
+        before = watch.present(watch.spaces)
         alone = _walk(made[:1])
-        changed = first_change(variables, watch.variables()) or first_change(
-            generators, watch.generators(watch.spaces)
-        )
+        changed = first_change(before, watch.present(watch.spaces))
         if changed:
             return Sharing(f"its resets or steps change {changed}", is_seen=True)
         if possible:  # another one may differ from the first one

@@ -268,17 +268,13 @@ class ShortForms:
         self.tables = Tables()  # the arrays that never change
         self._num_generators = 0
         self._parts: set[int] = set()
-        self._shortens_generators = True
+        self.shortens_generators = True  # False pickles them as Python does
 
     def begin(self) -> None:
         """Prepare to write a pickle."""
         self._num_generators = 0
         self._parts.clear()
         self.shares_parts = False
-
-    def lengthen_generators(self) -> None:
-        """Pickle generators as Python does from now on, since they share parts, which short forms do not."""
-        self._shortens_generators = False
 
     def reduce(self, obj: Any) -> Any:
         """Return the short form of an object; None if it has none."""
@@ -291,7 +287,7 @@ class ShortForms:
             return None if place is None else (Reading.in_library, (place,))
         if isinstance(obj, np.random.Generator) and _is_plain(obj):
             return kind, (obj.bit_generator,)
-        if not self._shortens_generators:
+        if not self.shortens_generators:
             return _reduce_with_parts(obj)
         if kind in (PCG64, np.random.RandomState):
             self._see(obj.seed_seq if kind is PCG64 else obj._bit_generator)

@@ -385,11 +385,22 @@ class _Graph:
     def _color_of(self, part: bytes | int) -> bytes:
         return part if isinstance(part, bytes) else self._nodes[part].color
 
-    def _refine(self) -> None:
-        """Mix the colours of neighbours into each colour until this tells no more nodes apart."""
+    def _tell_apart(self) -> None:
+        """Mix the colours of neighbours into each colour until all are told apart that can be."""
         number = 0
-        while len({node.color for node in self._nodes}) > number:
-            number = len({node.color for node in self._nodes})
+        while True:
+            groups = defaultdict(list)
+            for node in self._nodes:
+                groups[node.color].append(node)
+            if len(groups) == number:  # mixing tells no more of them apart
+                ties = [color for color, nodes in groups.items() if len(nodes) > 1 < len(nodes[0].holders)]
+                if not ties:
+                    return
+                first = groups[min(ties)][0]
+                first.color = _mix(first.color + b"first")
+                number = 0
+                continue
+            number = len(groups)
             colors = []
             for node in self._nodes:
                 parts = [self._color_of(part) for part in node.parts]
@@ -398,18 +409,6 @@ class _Graph:
                 colors.append(_mix(b"|".join([node.color, *parts, b"held", *holders])))
             for node, color in zip(self._nodes, colors, strict=True):
                 node.color = color
-
-    def _tell_apart(self) -> None:
-        while True:
-            self._refine()
-            groups = defaultdict(list)
-            for node in self._nodes:
-                groups[node.color].append(node)
-            ties = [color for color, nodes in groups.items() if len(nodes) > 1 and len(nodes[0].holders) > 1]
-            if not ties:
-                return
-            first = groups[min(ties)][0]
-            first.color = _mix(first.color + b"first")
 
 
 def _mix(data: bytes) -> bytes:

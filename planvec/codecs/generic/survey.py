@@ -38,11 +38,10 @@ from planvec.codecs.generic.structure import digests_apart, torch_generator_stat
 from planvec.errors import UnsupportedEnvError
 
 _MAX_ENTRIES = 200_000
-_ATOMS = (*ATOMS, np.generic, range, type(Ellipsis))
+NUMBERS_AND_TEXT = (*ATOMS, np.generic, range, type(Ellipsis))
 # types into which the survey does not look
 _OPAQUE = (types.ModuleType, type, gymnasium.Space, EnvSpec, np.random.BitGenerator, *RESEEDABLE)
 _NAMEABLE = (types.ModuleType, gymnasium.Space, EnvSpec, type(threading.Lock()), type(threading.RLock()))
-_SMALLEST_ADDRESS = 1 << 20
 # types of what a module or a class defines besides variables
 _DEFINITIONS = (
     *(type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType),
@@ -78,7 +77,7 @@ def entries_of(
     kept = []
     while queue and len(seen) < _MAX_ENTRIES:
         entry = queue.popleft()
-        if isinstance(entry.value, _ATOMS):
+        if isinstance(entry.value, NUMBERS_AND_TEXT):
             yield entry
         elif id(entry.value) not in seen:
             seen.add(id(entry.value))
@@ -134,30 +133,17 @@ def _is_importable(obj: types.FunctionType | type) -> bool:
     return found is obj
 
 
-def find_address(entries: Iterable[Entry]) -> tuple[str, str] | None:
-    """Return the paths of a number and of an object whose `id` it is, or None."""
-    # Such a number means nothing after the objects are restored at other addresses.
-    numbers: dict[int, str] = {}
-    objects: dict[int, str] = {}
-    for path, value in entries:
-        if type(value) is int:
-            if value > _SMALLEST_ADDRESS:
-                numbers.setdefault(value, path)
-        elif not isinstance(value, _ATOMS):
-            objects[id(value)] = path
-    for number, path in numbers.items():
-        if number in objects:
-            return path, objects[number]
-    return None
-
-
 def own_classes(values: Iterable[Any]) -> list[type]:
     """Return the classes of objects and their bases, without those of `_FOREIGN` packages."""
     # In the order of their names, which is the same in every process.
     kinds = {id(kind): kind for kind in map(type, values)}
     bases = {id(base): base for kind in kinds.values() for base in kind.__mro__}
     # Some classes of SWIG have no module.
-    own = [base for base in bases.values() if _package(getattr(base, "__module__", "numpy")) not in _FOREIGN]
+    own = [
+        base
+        for base in bases.values()
+        if getattr(base, "__module__", "numpy").partition(".")[0] not in _FOREIGN
+    ]
     return sorted(own, key=lambda cls: (cls.__module__, cls.__qualname__))
 
 
@@ -199,7 +185,7 @@ def objects_beside(classes: Sequence[type]) -> Iterator[Entry]:
     # Numbers, text and tuples are left out. So is what sets hold, which has no order.
     roots = [Entry(path, value) for path, value in variables_beside(classes).items()]
     for entry in entries_of(roots, enter_sets=False):
-        if not isinstance(entry.value, (*_ATOMS, tuple, frozenset, *_DEFINITIONS)):
+        if not isinstance(entry.value, (*NUMBERS_AND_TEXT, tuple, frozenset, *_DEFINITIONS)):
             yield entry
 
 
@@ -217,10 +203,6 @@ def globals_of(cls: type) -> dict[str, Any]:
             names = names_in_code(function.__code__)
             used |= {name: function.__globals__[name] for name in names if name in function.__globals__}
     return used
-
-
-def _package(module: str) -> str:
-    return module.partition(".")[0]
 
 
 # -- Watches what an environment may change besides its attributes: there it cannot be saved -----------------
