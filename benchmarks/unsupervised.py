@@ -17,7 +17,7 @@ from typing import Any
 import planvec
 from planvec.backends.messages import pickle_factory
 from planvec.backends.processes.channel import DONE, READY, SPIN_SECONDS, yield_core
-from planvec.backends.processes.requests import form_of, read_answer
+from planvec.backends.processes.requests import FORMS, read_answer
 from planvec.backends.processes.slab import NUM_SLOTS, Slab
 from planvec.backends.processes.starting import DEFAULT_START_METHOD, Child, capture_spec
 from planvec.rows import Answer, Columns, StepBatch, check_step, merge_columns
@@ -68,8 +68,7 @@ class Worker:
     def send(self, request: StepBatch, rows: slice, index: int) -> None:
         """Send some rows of a request, in a slot that is free."""
         part = request.part(rows)
-        form, slot = form_of(part), self._slots[index].first(part.num_rows)
-        assert form is not None
+        form, slot = FORMS[type(part)], self._slots[index].first(part.num_rows)
         payload = form.write(part, slot)
         self._channel.send(0, form.verb, index, part.num_rows, payload)
         self._sent.append((index, rows))

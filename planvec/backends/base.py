@@ -173,30 +173,21 @@ class WorkerExit(Exception):  # noqa: N818 - an event, not an error of its own
         return self.reason is ExitReason.TIMEOUT
 
 
+@dataclass(slots=True, eq=False)
 class Pending:
     """Holds a request to a worker, and is the future of its answer."""
 
     # `concurrent.futures.Future` has a lock and a condition of its own, which cost several microseconds. This
     # class relies on the lock of the worker, which is held during all calls.
 
-    __slots__ = (
-        "_answer",
-        "_callback",
-        "_error",
-        "_is_cancelled",
-        "_is_done",
-        "_is_reported",
-        "is_sent",
-        "request",
-    )
-
-    def __init__(self, request: Request[Any]) -> None:
-        self.request = request
-        self.is_sent = False  # whether the request is sent to the worker
-        self._callback: Callable[[Any], object] | None = None
-        self._answer: Answer | None = None
-        self._error: BaseException | None = None
-        self._is_done = self._is_cancelled = self._is_reported = False
+    request: Request[Any]
+    is_sent: bool = False  # whether the request is sent to the worker
+    _callback: Callable[[Any], object] | None = None
+    _answer: Answer | None = None
+    _error: BaseException | None = None
+    _is_done: bool = False
+    _is_cancelled: bool = False
+    _is_reported: bool = False  # whether the callback has returned
 
     def add_done_callback(self, fn: Callable[[Self], object], /) -> None:
         """Call `fn(self)` when the request is done, or at once if it already is. There is one callback."""

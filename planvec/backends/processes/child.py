@@ -23,7 +23,7 @@ from planvec.backends.messages import (
     write_value,
 )
 from planvec.backends.processes.channel import DONE, FAILED, HOSTED, READY, Channel, ChannelError, Frame
-from planvec.backends.processes.requests import Server, form_named, write_answer
+from planvec.backends.processes.requests import FORM_OF_VERB, Server, write_answer
 from planvec.backends.processes.slab import Slab, WorkerSpec
 from planvec.backends.processes.system import die_with_parent
 from planvec.backends.signals import HANDLED
@@ -67,7 +67,7 @@ class Host:
 
     def _step(self, frame: Frame) -> bytes:
         """Execute a request of `planvec.rows`, and return the payload of the answer."""
-        form, stepper = form_named(frame.verb), self._hosted.stepper
+        form, stepper = FORM_OF_VERB.get(frame.verb), self._hosted.stepper
         if form is None:
             request: Request[Any] = load_pickled(frame.payload)
             return write_value(request.verb, stepper.perform(request))

@@ -271,23 +271,14 @@ class _StatesForm(Form[FlagBatch | ObserveBatch]):
         return request, Outputs(observations=_observations(slot))
 
 
-_FORMS: dict[type[Request[Any]], Form[Any]] = {
+# type of request -> its form; a request of another type needs no slot
+FORMS: dict[type[Request[Any]], Form[Any]] = {
     StepBatch: _StepForm(),
     RolloutBatch: _RolloutForm(),
     FlagBatch: _StatesForm(),
     ObserveBatch: _StatesForm(),
 }
-_BY_VERB = {form.verb: form for form in _FORMS.values()}
-
-
-def form_of(request: Request[Any]) -> Form[Any] | None:
-    """Return the form that writes a request into a slot; None if it needs no slot."""
-    return _FORMS.get(type(request))
-
-
-def form_named(verb: bytes) -> Form[Any] | None:
-    """Return the form with a verb, to read a request; None if the request needs no slot."""
-    return _BY_VERB.get(verb)
+FORM_OF_VERB: dict[bytes, Form[Any]] = {form.verb: form for form in FORMS.values()}
 
 
 def write_request(request: Request[Any]) -> tuple[bytes, bytes]:

@@ -31,10 +31,10 @@ from planvec.backends.client import NOBODY, START_SECONDS, Blame, Waiter, Worker
 from planvec.backends.messages import Failure, pickle_factory, read_value
 from planvec.backends.processes.channel import FAILED, SPIN_SECONDS, ChannelError, Frame, yield_core
 from planvec.backends.processes.requests import (
+    FORMS,
     HostedRequest,
     ServedRequest,
     call_method,
-    form_of,
     get_attribute,
     read_answer,
     set_attribute,
@@ -197,7 +197,7 @@ class ProcessWorker(WorkerClient):
         """Return the verb and the payload, or None."""
         if len(self._sent) >= NUM_SLOTS:
             return None
-        form = form_of(request)
+        form = FORMS.get(type(request))
         if form is None:
             verb, payload = write_request(request)
         else:
@@ -248,7 +248,7 @@ class ProcessWorker(WorkerClient):
             self.kill_and_end(ExitReason.CRASH, "answered a request that was not sent to it", blame)
             return
         pending = self._sent[0]
-        has_slot = form_of(pending.request) is not None
+        has_slot = type(pending.request) in FORMS
         may_step = has_slot or isinstance(pending.request, ServedRequest)
         slot = self._slot(ticket, frame.num_rows) if has_slot else None
         rss, now = 0, time.monotonic()
