@@ -477,14 +477,20 @@ def test_a_batch_env_in_this_process_runs_it_and_workers_do_not(runs: list[Searc
 
 
 def test_ctrl_c_ends_the_searches_of_all_roots(monkeypatch: pytest.MonkeyPatch) -> None:
-    advance, calls = SearchRun._advance, itertools.count()
+    load, calls = SearchRun.load, itertools.count()
 
-    def interrupted(self: SearchRun, max_events: int) -> int:
-        if next(calls) == 20:
-            raise KeyboardInterrupt
-        return advance(self, max_events)
+    def loaded(self: SearchRun) -> None:
+        load(self)
+        loop = self._loop
 
-    monkeypatch.setattr(SearchRun, "_advance", interrupted)
+        def interrupted(*arguments: Any) -> int | None:
+            if next(calls) == 20:
+                raise KeyboardInterrupt
+            return loop(*arguments)
+
+        self._loop = interrupted
+
+    monkeypatch.setattr(SearchRun, "load", loaded)
     with PlanEnv("CartPole-v1", compiled=True) as env:
         states = np.repeat(env.reset(seed=0).state, 4)
         with pytest.raises(KeyboardInterrupt):

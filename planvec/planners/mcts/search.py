@@ -225,7 +225,7 @@ class TreeSearch(Search):
         keys = steps.new_states
         if simulations.needs_keys:
             keys = self._keys(out.new_states, out.observations, out.terminated | out.truncated)
-        num_going_on = simulations.call(add_steps, steps, keys, half)
+        simulations.call(add_steps, steps, keys, half)
         nodes, is_new, ended = progress.nodes[rows], progress.is_new[slots], progress.ends[rows]
         if self._own_states is not None:
             self._own_states[slots] = out.new_states
@@ -243,7 +243,7 @@ class TreeSearch(Search):
                         chosen[row] = True
         evaluated = np.flatnonzero(chosen)
         self._evaluate(nodes[evaluated], evaluated, out)
-        return simulations.call(go_on, half, num_going_on)
+        return simulations.call(go_on, half)
 
     def _keys(self, states: NDArray[Any], observations: Any, ended: NDArray[np.bool_]) -> NDArray[np.uint8]:
         """Return the bytes of a number per state: the same for states that are equal to the table."""

@@ -101,8 +101,6 @@ class Progress(NamedTuple):
     stages: NDArray[np.int64]  # `[2]` int64, the kind of its request
     num_rows: NDArray[np.int64]  # `[2]` int64, the rows of its request
     rows: NDArray[np.int64]  # `[K]` int64, the slot of each row of a request
-    slots: NDArray[np.int64]  # `[K]` int64: 0, 1, 2, ...
-    statuses: NDArray[np.int64]  # `[K]` int64, of selections
     nodes: NDArray[np.int64]  # `[K]` int64, the node of each row
     ends: NDArray[np.bool_]  # `[K]` bool, whether the episode of each row has ended
     is_new: NDArray[np.bool_]  # `[K]` bool, whether the last node of each simulation is new
@@ -407,18 +405,21 @@ def _draw_outcome(first: int, outcomes: NDArray[Any], counters: NDArray[np.int64
 
 
 @jit()
-def select(memory: Pointer[Shared], slots: NDArray[np.int64], statuses: NDArray[np.int64]) -> int:
-    """Go on with selections from the last nodes of their paths, until one collides with a step in flight."""
+def select(memory: Pointer[Shared], half: int) -> int:
+    """Go on with the selections of the rows of a half, until one collides with a step in flight."""
     # UCT: Q + c sqrt(2 ln(N + O) / (n + o)), untried actions first.
     # PUCT: Q + c(N) P sqrt(N + O) / (1 + n + o), where N counts the visit that created the node.
     # Actions without a completed visit have the value of their node.
-    # `slots`: `[B]`, the rows of paths. `statuses`: `[B]`, written: `SAMPLE`, `RESOLVED`, or for the last one
-    # `COLLIDED`. Also written: counts in flight of the tree, and paths from their last node on.
+    # The rows whose selections end at an action to step become the rows of the half. The others end at nodes
+    # whose values are known. Also written: counts in flight of the tree, and paths from their last node on.
     # Returns the number of simulations before the first collision. Collisions exist only with `SINGLE`
     # outcomes.
     shared: Shared = value_at(memory)
     tree, paths, rules, halving = shared.tree, shared.paths, shared.rules, shared.halving
-    num_begun = shared.progress.totals[NUM_STARTED]  # before these, as halving counts
+    progress = shared.progress
+    first, num_kept = progress.bounds[half], 0
+    num_rows: int = progress.num_rows[half]
+    num_begun = progress.totals[NUM_STARTED]  # before these, as halving counts
     nodes, edges, outcomes = tree.nodes, tree.edges, tree.outcomes
     num_actions = edges.shape[1]
     widens = not math.isinf(rules.widening[0])
@@ -426,8 +427,8 @@ def select(memory: Pointer[Shared], slots: NDArray[np.int64], statuses: NDArray[
     # Outcome and node have the same index: the next node is known without waiting for the outcome to load.
     is_tree = chance == SINGLE and not rules.backs_up_values
     halves = len(halving.sequence) > 0
-    for number in range(len(slots)):
-        slot = slots[number]
+    for number in range(num_rows):
+        slot = progress.rows[first + number]
         depth = paths.depths[slot]
         index: Any = np.int64(paths.nodes[slot, depth])
         status = RESOLVED
@@ -486,10 +487,18 @@ def select(memory: Pointer[Shared], slots: NDArray[np.int64], statuses: NDArray[
             paths.nodes[slot, depth] = index
             node = nodes[index]
         paths.depths[slot] = depth
-        statuses[number] = status
-        if status == COLLIDED:
-            return number
-    return len(slots)
+        if status == SAMPLE:
+            progress.rows[first + num_kept] = slot
+            num_kept += 1
+        elif status == COLLIDED:  # it is not in flight
+            for level in range(depth):
+                passed, taken = paths.nodes[slot, level], paths.actions[slot, level]
+                nodes[passed].unobserved -= 1
+                edges[passed, taken].edge_unobserved -= 1
+            num_rows = number
+            break
+    progress.num_rows[half] = num_kept
+    return num_rows
 
 
 # -- The transposition table: finds the outcomes and nodes that are in the tree already.
@@ -658,11 +667,13 @@ def init(tree: TreeArrays, rules: Rules) -> None:
 
 @jit()
 def request_steps(memory: Pointer[Shared], half: int) -> int:
-    """Write the request to take the last action of each path."""
+    """Write the request to take the last action of the path of each row; without rows, go on with leaves."""
     shared: Shared = value_at(memory)
     paths, rules = shared.paths, shared.rules
     progress, requests = shared.progress, shared.requests
     size, action_size = rules.state_bytes, rules.action_bytes
+    if progress.num_rows[half] == 0:
+        return finish(memory, half)
     first = progress.bounds[half]
     for row in range(first, first + progress.num_rows[half]):
         slot = progress.rows[row]
@@ -681,7 +692,7 @@ def request_steps(memory: Pointer[Shared], half: int) -> int:
 @jit(cache=True)
 def add_steps(code: Any, memory: Pointer[Shared], steps: Steps, keys: NDArray[np.uint8], half: int) -> int:
     """Add the transitions of an answer to the tree. Returns how many selections go on from their node."""
-    # Their slots are then the first rows of the half. The last nodes of the others are leaves.
+    # These are the rows of the half then. The last nodes of the others are leaves.
     # `keys`: the keys of the new states, or these themselves; see `Table`.
     shared: Shared = value_at(memory)
     tree, table, paths, rules = shared.tree, shared.table, shared.paths, shared.rules
@@ -763,6 +774,7 @@ def add_steps(code: Any, memory: Pointer[Shared], steps: Steps, keys: NDArray[np
         if not is_new and not ended and is_known:
             progress.rows[first + count] = slot
             count += 1
+    progress.num_rows[half] = count
     return count
 
 
@@ -1010,60 +1022,38 @@ def begin(code: Any, memory: Pointer[Shared], half: int) -> int:
     num_allowed = min(free, progress.bounds[half + 1] - first)
     if num_allowed <= 0:
         return NONE
-    last = first + num_allowed
-    statuses, slots = progress.statuses[first:last], progress.slots[first:last]
-    for slot in slots:
+    for slot in range(first, first + num_allowed):
+        progress.rows[slot] = slot
         paths.depths[slot] = paths.nodes[slot, 0] = 0  # at the root
-    count = select(memory, slots, statuses)
-    if count < len(slots):  # one has collided, and is not in flight
-        slot = slots[count]
-        for depth in range(paths.depths[slot]):
-            node, action = paths.nodes[slot, depth], paths.actions[slot, depth]
-            tree.nodes[node].unobserved -= 1
-            tree.edges[node, action].edge_unobserved -= 1
+    progress.num_rows[half] = num_allowed
+    count = select(memory, half)
     if count == 0:
         return NONE  # every action worth a simulation is in flight
     totals[NUM_STARTED] += count
     progress.counts[half] = count
-    num_rows = 0
-    for index in range(count):
-        slot = first + index
+    for slot in range(first, first + count):
         progress.is_new[slot] = progress.has_ended[slot] = False
         if rules.chance == OPEN_LOOP:
             size = rules.state_bytes
             copy_bytes(shared.root_state, 0, requests.own_states, slot * size, size)
-        if statuses[index] == SAMPLE:
-            progress.rows[first + num_rows] = slot
-            num_rows += 1
-    progress.num_rows[half] = num_rows
-    totals[NUM_IDLE] = 0 if num_rows > 0 else totals[NUM_IDLE] + count
-    return request_steps(memory, half) if num_rows > 0 else finish(memory, half)
+    totals[NUM_IDLE] = 0 if progress.num_rows[half] > 0 else totals[NUM_IDLE] + count
+    return request_steps(memory, half)
 
 
 @jit(cache=True)
-def go_on(code: Any, memory: Pointer[Shared], half: int, num_rows: int) -> int:
-    """Continue the selections of the first rows of a half, whose steps are in the tree now."""
+def go_on(code: Any, memory: Pointer[Shared], half: int) -> int:
+    """Continue the selections of the rows that `add_steps` has left."""
     # Returns `COMPLETED` or `PERFORM`.
-    shared: Shared = value_at(memory)
-    progress = shared.progress
-    first, kept = progress.bounds[half], 0
-    if num_rows > 0:
-        slots = progress.rows[first : first + num_rows]
-        statuses = progress.statuses[first : first + num_rows]
-        select(memory, slots, statuses)
-        for index in range(num_rows):
-            if statuses[index] == SAMPLE:
-                slots[kept] = slots[index]
-                kept += 1
-    progress.num_rows[half] = kept
-    return request_steps(memory, half) if kept > 0 else finish(memory, half)
+    select(memory, half)
+    return request_steps(memory, half)
 
 
 @jit(cache=True)
 def take_steps(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> int:
     """Add the steps of a half to the tree, and continue its simulations."""
     # Returns `COMPLETED` or `PERFORM`.
-    return go_on(code, memory, half, add_steps(code, memory, steps, steps.new_states, half))
+    add_steps(code, memory, steps, steps.new_states, half)
+    return go_on(code, memory, half)
 
 
 # -- Holds the simulations in flight of a search, and calls the compiled functions that run them -------------
@@ -1082,7 +1072,7 @@ def search_code() -> CodeType:
 _STEPS = new_steps(1, 1)
 ENTRANCES: dict[Any, tuple[Any, ...]] = {
     begin: (0,),
-    go_on: (0, 0),
+    go_on: (0,),
     take_steps: (_STEPS, 0),
     add_steps: (_STEPS, np.zeros(1, np.uint8), 0),
     take_values: (np.zeros(1), 0),
@@ -1137,15 +1127,12 @@ class Simulations:
             discounts=np.zeros((num_slots, depth)),
         )
         num_halves = min(2, num_slots)
-        arrays: dict[str, NDArray[Any]] = {
-            name: np.zeros(num_slots, np.int64) for name in ("rows", "statuses", "nodes")
-        }
+        arrays: dict[str, NDArray[Any]] = {name: np.zeros(num_slots, np.int64) for name in ("rows", "nodes")}
         arrays |= {name: np.zeros(num_slots, np.bool_) for name in ("ends", "is_new", "has_ended")}
         arrays |= {name: np.zeros(2, np.int64) for name in ("free", "queue", "counts", "stages", "num_rows")}
         arrays["free"][:num_halves] = np.arange(num_halves)[::-1]
         self.progress = Progress(  # the simulations in flight
             totals=np.zeros(10, np.int64),
-            slots=np.arange(num_slots),
             bounds=np.array([0, num_slots - num_slots // 2, num_slots]),
             leaf_values=np.zeros(num_slots),
             **arrays,
