@@ -247,8 +247,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "cost_range": lambda env: _limits(env._contact_cost_range),
     "impact_range": lambda env: _limits(env._impact_cost_range),
     "force_range": lambda env: _limits(env._contact_force_range),
-    "healthy": lambda env: _number(np.bool_(True) * env._healthy_reward),
-    "unhealthy": lambda env: _number(np.bool_(False) * env._healthy_reward),
+    "healthy": lambda env: _number(True * env._healthy_reward),
+    "unhealthy": lambda env: _number(False * env._healthy_reward),
     "ends": lambda env: _flag(env._terminate_when_unhealthy),
     "z_range": lambda env: _limits(env._healthy_z_range),
     "angle_range": lambda env: _limits(env._healthy_angle_range),
@@ -262,6 +262,16 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "bodies": lambda env: tuple(3 * int(env.data.body(name).id) for name in ("tips_arm", "object", "goal")),
     "fused": lambda env: dot_is_fused(),
 }
+
+
+# what bodies show besides: the attribute that tells it, the array, and its first number after the world's
+_SHOWN = (
+    ("_include_cinert_in_observation", "cinert", 10),
+    ("_include_cvel_in_observation", "cvel", 6),
+    ("_include_qfrc_actuator_in_observation", "qfrc_actuator", 6),
+    ("_include_cfrc_ext_in_observation", "cfrc_ext", 6),
+)
+_NOTHING = 2**31  # the first number of an array that is not observed
 
 
 def _position(arrays: Arrays, constants: Constants) -> Any:
@@ -308,15 +318,14 @@ class Task:
             values["first_height"] = _number(env.init_qpos[self.height])
         size = 23  # of Pusher
         if self.observe is observe_arrays:
-            sizes = [data.cinert.size, data.cvel.size, data.qvel.size, data.cfrc_ext.size]
-            shown = ("cinert", 10), ("cvel", 6), ("qfrc_actuator", 6), ("cfrc_ext", 6)
             excludes = getattr(env, "_exclude_current_positions_from_observation", False)
-            first = [self.num_hidden if excludes else 0]
-            for (name, start), end in zip(shown, sizes, strict=True):
-                is_shown = getattr(env, f"_include_{name}_in_observation", False) is True
-                first.append(start if is_shown else end)
-            size = data.qpos.size + data.qvel.size + sum(sizes) - sum(first)
-            values["first"] = tuple(first)
+            hidden = self.num_hidden if excludes else 0
+            size, first = data.qpos.size + data.qvel.size - hidden, [hidden]
+            for attribute, name, start in _SHOWN if self.reads_forces else ():
+                is_shown = getattr(env, attribute, False) is True
+                first.append(start if is_shown else _NOTHING)
+                size += getattr(data, name).size - start if is_shown else 0
+            values["first"] = tuple(first) if self.reads_forces else (hidden, *[_NOTHING] * len(_SHOWN))
         if env.observation_space.shape != (size,):
             raise ValueError(f"expected observations of size {env.observation_space.shape}, got {size}")
         return Constants(**values)
@@ -355,6 +364,8 @@ def _number(value: Any) -> float:
 
 def _limits(values: Any) -> tuple[float, float]:
     low, high = values
+    if type(low) is float and type(high) is float and low == low and high == high:  # the usual case
+        return low, high
     return _number(low), _number(high)
 
 
@@ -366,6 +377,8 @@ def _flag(value: Any) -> bool:
 
 def _weight(value: Any) -> float:
     """Return a weight that NumPy multiplies with a float64 in double precision."""
+    if type(value) is float and value == value:  # the usual case
+        return value
     _kind_of_product(value, np.float64(1), np.float64)
     return _number(value)
 
