@@ -107,6 +107,7 @@ _JUMP, _LOAD, _STORE = 0x4C, 0xA9, 0x85  # instructions of the 6502: JMP, LDA #,
 _VSYNC, _WSYNC, _CTRLPF, _HMOVE, _HMCLR = 0x00, 0x02, 0x0A, 0x2A, 0x2B  # registers of the graphics chip
 _CONTROL = 17  # index of CTRLPF among the saved numbers of the chip
 _ANY = b"\xff"
+_LOOP = bytes((_JUMP, _MEMORY, 0))  # a program: an endless loop of one instruction
 # A program: wait for a line, move all objects by nothing, write the control (`_ANY`), end the frame
 _DRAW = bytes(
     (
@@ -188,11 +189,6 @@ def is_whole(emulator: bytes) -> bool:
 def cartridge(emulator: bytes) -> bytes:
     """Return the checksum of the game."""
     return emulator[_CARTRIDGE]
-
-
-def looping(emulator: bytes) -> bytes:
-    """Return the state with its processor in an endless loop of one instruction."""
-    return _running(emulator, bytes((_JUMP, _MEMORY, 0)))
 
 
 def drawing_objects(emulator: bytes) -> bytes:
@@ -304,6 +300,7 @@ _MAX_INTERRUPTED = 32  # Frames in a row that may be interrupted, when no checkp
 _INTERRUPTS_FRAMES = frozenset({"qbert", "tetris", "tic_tac_toe_3d", "video_checkers"})
 
 
+_PICTURES = ("getScreen", "getScreenRGB", "getScreenGrayscale")  # ale-py's methods that return the picture
 _SETTINGS: dict[str, tuple[str, ...]] = {
     "Bool": ("display_screen", "sound", "sound_obs", "color_averaging", "truncate_on_loss_of_life"),
     "Int": ("random_seed", "max_num_frames_per_episode", "frame_skip", "reward_min", "reward_max"),
@@ -393,21 +390,18 @@ class Emulator(ale_py.ALEInterface):
 
     def _restore_state(self, state: bytes, is_within: bool) -> None:
         """Restore a state, but not its picture."""
-        self._finish_frame()
-        # An endless loop of one instruction draws no picture, so that nothing is written beyond it later.
-        start = next(iter(self._starts.values())) if is_within else None
-        self._load_state(drawing_objects(state) if start is None else looping(start.state))
-        super().act(0)
-        self._load_state(state)
-
-    def _finish_frame(self) -> None:
-        """Finish an interrupted frame: restoring a state within it would write beyond the picture."""
+        # An interrupted frame is finished first: restoring a state within it would write beyond the picture.
         while not is_whole(self._state()):
             if self.game_over():
                 super().reset_game()
             super().act(0)
             self._cached_state = None
         self._cached_state = None
+        # An endless loop of one instruction draws no picture, so that nothing is written beyond it later.
+        start = next(iter(self._starts.values())) if is_within else None
+        self._load_state(drawing_objects(state) if start is None else _running(start.state, _LOOP))
+        super().act(0)
+        self._load_state(state)
 
     def _load_state(self, data: bytes) -> None:
         self.restoreState(ale_py.ALEState(data))
@@ -529,11 +523,8 @@ class Emulator(ale_py.ALEInterface):
                 self._texts.note(self._num_resets, text)
             self._load_state(with_text(self._checkpoint))
         if start is None and self._is_new:
-            pictures = {
-                "getScreen": super().getScreen(),
-                "getScreenRGB": super().getScreenRGB(),
-                "getScreenGrayscale": super().getScreenGrayscale(),
-            }
+            ale = super()
+            pictures = {name: getattr(ale, name)() for name in _PICTURES}
             # Whether the state lies within a frame is found by restoring it, for which a start must be known.
             self._starts[tuple(self._loaded)] = Start(self._checkpoint, False, pictures)
             if self._is_within_frame():
@@ -584,22 +575,19 @@ class Emulator(ale_py.ALEInterface):
             start = None if self._frames else self._start_at_checkpoint()
             if start is not None:
                 return start.picture(name, buffer)
-            self._repeat_frames()
+            # The frames since the checkpoint are run again, which draws the picture.
+            num_frames = len(self._frames) // self.frame_size
+            is_near = self._since_reset and (self._interrupts_frames or num_frames < REPAINTED)
+            self._restore_checkpoint(from_reset=is_near and not (num_frames and self._repaints_start()))
+            for frame in self._frame.iter_unpack(self._frames):
+                self._run_frame(*frame)
+            self._num_unpainted, self._cached_state = 0, None
         else:
             self._is_painted = True
         return get_picture(*buffer)
 
     def _start_at_checkpoint(self) -> Start | None:
         return next((start for start in self._starts.values() if start.state == self._checkpoint), None)
-
-    def _repeat_frames(self) -> None:
-        """Run the frames since the checkpoint again, which draws the picture."""
-        num_frames = len(self._frames) // self.frame_size
-        is_near = self._since_reset and (self._interrupts_frames or num_frames < REPAINTED)
-        self._restore_checkpoint(from_reset=is_near and not (num_frames and self._repaints_start()))
-        for frame in self._frame.iter_unpack(self._frames):
-            self._run_frame(*frame)
-        self._num_unpainted, self._cached_state = 0, None
 
     def _restore_checkpoint(self, from_reset: bool) -> None:
         """Restore the checkpoint."""

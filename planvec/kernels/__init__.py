@@ -67,24 +67,17 @@ __all__ = [
     "value_at",
 ]
 
+_LAZY = {
+    "base": "bytes_of",
+    "compiled": "CompiledKernel",
+    "digests": "code_digest",
+    "kernel_type": "CodeType Pointer compile_loop value_at",
+    "memory": "copy_bytes jit load",
+    "random": "next_uint64",
+    "step_loop": "roll_rows step_rows",
+    "threads": "Stop run_together",
+}
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
-        __name__,
-        {
-            "CodeType": "planvec.kernels.kernel_type",
-            "CompiledKernel": "planvec.kernels.compiled",
-            "Pointer": "planvec.kernels.kernel_type",
-            "Stop": "planvec.kernels.threads",
-            "bytes_of": "planvec.kernels.base",
-            "code_digest": "planvec.kernels.digests",
-            "compile_loop": "planvec.kernels.kernel_type",
-            "copy_bytes": "planvec.kernels.memory",
-            "jit": "planvec.kernels.memory",
-            "load": "planvec.kernels.memory",
-            "next_uint64": "planvec.kernels.random",
-            "roll_rows": "planvec.kernels.step_loop",
-            "run_together": "planvec.kernels.threads",
-            "step_rows": "planvec.kernels.step_loop",
-            "value_at": "planvec.kernels.kernel_type",
-        },
+        __name__, {name: f"{__name__}.{module}" for module, names in _LAZY.items() for name in names.split()}
     )

@@ -99,11 +99,19 @@ class Layout(NamedTuple):
     held: int  # offset of the observation; -1 if states do not hold it
 
 
-def layout_of(
-    dtype: np.dtype[Any], names: tuple[str, ...], env: gymnasium.Env[Any, Any], may_hold: bool = False
-) -> Layout:
+class OpenedEnv(NamedTuple):
+    """Holds the environment for which a kernel is opened."""
+
+    env: gymnasium.Env[Any, Any]
+    dtype: np.dtype[Any]  # the dtype of one state
+    time_limit: int | None  # steps after which an episode is truncated
+    num_threads: int
+
+
+def layout_of(opened: OpenedEnv, names: tuple[str, ...], may_hold: bool = False) -> Layout:
     """Return the layout of an environment."""
-    # `dtype`: The dtype of one state. `may_hold`: whether states may hold the observation.
+    # `may_hold`: whether states may hold the observation.
+    env, dtype = opened.env, opened.dtype
     if dtype.fields is None:
         raise ValueError(
             "states of variable size; they hold the observation if `observe` gives other numbers than a "
@@ -118,7 +126,7 @@ def layout_of(
             "states hold the observation: a wrapper changes it, or "
             "`observe` does not give the observation of a reset"
         )
-    fields = tuple(_field(dtype[name], offsets[name]) for name in names)
+    fields = tuple(_numbers(dtype[name].base, dtype[name].shape, offsets[name], "a field") for name in names)
     own = {"elapsed_steps", "terminated", "truncated", "generator"}
     action = env.action_space
     if type(action) not in (spaces.Discrete, spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary):
@@ -131,27 +139,19 @@ def layout_of(
         terminated=offsets["terminated"],
         truncated=offsets["truncated"],
         generator=offsets.get("generator", -1),
-        action=_numbers(action),
+        action=_numbers(action.dtype, action.shape, 0, "actions"),
         has_scalar_action=isinstance(action, spaces.Discrete),
         observation=tuple(_observation(env.observation_space)),
         held=offsets.get("observation", -1),
     )
 
 
-def _field(dtype: np.dtype[Any], offset: int) -> Field:
-    """Return the numbers of a field of a state."""
-    base = dtype.base
-    if base.kind not in "fiub":
-        raise ValueError(f"a field of dtype {base}")
-    return Field(base.str, int(np.prod(dtype.shape, dtype=np.int64)), offset)
-
-
-def _numbers(space: Any) -> Field:
-    """Return the numbers of an element of a space with one array."""
-    dtype = np.dtype(space.dtype)
+def _numbers(dtype: Any, shape: Any, offset: int, owner: str) -> Field:
+    """Return the numbers of a field, or of an element of a space with one array."""
+    dtype = np.dtype(dtype)
     if dtype.kind not in "fiub":
-        raise ValueError(f"elements of {space}")
-    return Field(dtype.str, int(np.prod(space.shape, dtype=np.int64)))
+        raise ValueError(f"{owner} of dtype {dtype}")
+    return Field(dtype.str, int(np.prod(shape, dtype=np.int64)), offset)
 
 
 def _observation(space: gymnasium.Space[Any]) -> Iterator[Field]:
@@ -163,7 +163,7 @@ def _observation(space: gymnasium.Space[Any]) -> Iterator[Field]:
         for child in space.spaces:
             yield from _observation(child)
     elif is_fixed(space):
-        yield _numbers(space)
+        yield _numbers(space.dtype, space.shape, 0, f"elements of {space}")
     else:
         raise ValueError(f"observations of {space}")
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from planvec.kernels.base import OpenedEnv
 from planvec.kernels.own.declared import own_kernel_of, registered_kernels
 from planvec.rows import BatchKernel
 
@@ -25,17 +26,17 @@ _NUMERIC = {
     "TaxiEnv": ("toy_text", "TAXI"),
 }
 _MUJOCO = "gymnasium.envs.mujoco."
-# the same for MuJoCo: module and class -> its task in `planvec.kernels.mujoco`
+# the same for MuJoCo: module and class -> its task in `planvec.kernels.mujoco.tasks`
 _TASKS = {
-    "ant_v5.AntEnv": ("legged", "ANT"),
-    "half_cheetah_v5.HalfCheetahEnv": ("locomotion", "HALF_CHEETAH"),
-    "hopper_v5.HopperEnv": ("locomotion", "HOPPER"),
-    "humanoid_v5.HumanoidEnv": ("legged", "HUMANOID"),
-    "humanoidstandup_v5.HumanoidStandupEnv": ("others", "HUMANOID_STANDUP"),
-    "inverted_pendulum_v5.InvertedPendulumEnv": ("others", "INVERTED_PENDULUM"),
-    "pusher_v5.PusherEnv": ("others", "PUSHER"),
-    "swimmer_v5.SwimmerEnv": ("locomotion", "SWIMMER"),
-    "walker2d_v5.Walker2dEnv": ("locomotion", "WALKER"),
+    "ant_v5.AntEnv": "ANT",
+    "half_cheetah_v5.HalfCheetahEnv": "HALF_CHEETAH",
+    "hopper_v5.HopperEnv": "HOPPER",
+    "humanoid_v5.HumanoidEnv": "HUMANOID",
+    "humanoidstandup_v5.HumanoidStandupEnv": "HUMANOID_STANDUP",
+    "inverted_pendulum_v5.InvertedPendulumEnv": "INVERTED_PENDULUM",
+    "pusher_v5.PusherEnv": "PUSHER",
+    "swimmer_v5.SwimmerEnv": "SWIMMER",
+    "walker2d_v5.Walker2dEnv": "WALKER",
 }
 
 
@@ -84,25 +85,24 @@ def open_kernel(
 ) -> BatchKernel:
     """Compile the kernel of an environment whose class has one, or load it from the cache."""
     # `dtype`: The dtype of one state.
-    own = own_kernel_of(type(env.unwrapped))
+    opened, env_class = OpenedEnv(env, dtype, time_limit, num_threads), type(env.unwrapped)
+    own = own_kernel_of(env_class)
     if own is not None and own.is_batched:
         from planvec.kernels.own.batch import OwnBatchKernel
 
-        return OwnBatchKernel(own, env, dtype, time_limit)
+        return OwnBatchKernel(own, opened)
     # Here, since numba takes long to import.
     if own is not None:
         from planvec.kernels.own.compiled import OwnCompiledKernel
 
-        return OwnCompiledKernel(own, env, dtype, time_limit, num_threads)
-    env_class = type(env.unwrapped)
+        return OwnCompiledKernel(own, opened)
     if _is_mujoco(env_class.__module__, env_class.__name__):
-        from planvec.kernels.mujoco.stepper import MujocoKernel
+        from planvec.kernels.mujoco import stepper, tasks
 
-        module, name = _TASKS[f"{env_class.__module__.removeprefix(_MUJOCO)}.{env_class.__name__}"]
-        task = getattr(import_module(f"planvec.kernels.mujoco.{module}"), name)
-        return MujocoKernel(task, env, dtype, time_limit, num_threads)
+        name = _TASKS[f"{env_class.__module__.removeprefix(_MUJOCO)}.{env_class.__name__}"]
+        return stepper.MujocoKernel(getattr(tasks, name), opened)
     from planvec.kernels.compiled import CompiledKernel
 
     module, name = _NUMERIC[env_class.__name__]
     kernel = getattr(import_module(f"planvec.kernels.gymnasium.{module}"), name)
-    return CompiledKernel(kernel, env, dtype, time_limit, num_threads)
+    return CompiledKernel(kernel, opened)

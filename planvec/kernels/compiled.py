@@ -11,15 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from typing import Any
 
-import gymnasium
 import numba
 import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from planvec.kernels.base import UNLIMITED, ActionRange, Kernel, Layout, bytes_of, layout_of
+from planvec.kernels.base import UNLIMITED, ActionRange, Kernel, Layout, OpenedEnv, bytes_of, layout_of
 from planvec.kernels.digests import check_originals, code_digest
-from planvec.kernels.kernel_type import BoundLoop, CodeType, Flags, KernelType, compile_loop
+from planvec.kernels.kernel_type import CodeType, Flags, KernelType, compile_loop
 from planvec.kernels.step_loop import roll_rows, step_rows
 from planvec.kernels.threads import run_sliced
 from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch, empty_rows, has_mask_field, leaves
@@ -33,6 +32,11 @@ _SEEDS = types.Array(types.uint64, 1, "C")
 _RESULTS = types.Tuple((_NUMBERS, _BYTES, _BYTES, _INTEGERS))
 _NO_SEEDS = np.empty(0, np.uint64)
 _NO_BYTES = np.empty(0, np.uint8)
+
+
+# runs a loop `loop(kernel, constants, code, ...)` with the present constants of the environment; None if that
+# was changed so that it has to step itself
+BoundLoop = Callable[..., int | None]
 
 
 class LoopKernel(ABC):
@@ -50,23 +54,21 @@ class LoopKernel(ABC):
     def __init__(
         self,
         kernel_type: KernelType[Any],
-        env: gymnasium.Env[Any, Any],
-        dtype: np.dtype[Any],  # the dtype of one state
-        time_limit: int | None,
-        num_threads: int,
+        opened: OpenedEnv,
         constants: Any,  # the present ones; see `_constants`
         infos_shape: tuple[int, ...] | None,  # shape of what the infos of a row are made of; None: no infos
     ) -> None:
+        env = opened.env
         self._base: Any = env.unwrapped
         self._observation_space = env.observation_space
         self._type = kernel_type
         self._layout: Layout = kernel_type.layout
         # steps after which an episode is truncated; a very large number: no limit
-        self.time_limit = time_limit or UNLIMITED
-        self.num_threads = num_threads
+        self.time_limit = opened.time_limit or UNLIMITED
+        self.num_threads = opened.num_threads
         # Whether states tell which actions are legal. Then the environment draws random ones, and repeats
         # actions.
-        self.has_masks = has_mask_field(env.action_space, dtype)
+        self.has_masks = has_mask_field(env.action_space, opened.dtype)
         # the range of random actions; None if they are drawn otherwise
         self.action_range = ActionRange.of(env.action_space)
         self._infos_shape = infos_shape
@@ -193,31 +195,19 @@ class LoopKernel(ABC):
 class CompiledKernel(LoopKernel):
     """Steps and rolls out batches with a kernel of numbers."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        env: gymnasium.Env[Any, Any],
-        dtype: np.dtype[Any],  # the dtype of one state
-        time_limit: int | None,
-        num_threads: int,
-    ) -> None:
+    def __init__(self, kernel: Kernel, opened: OpenedEnv, digest: str | None = None) -> None:
+        # `digest`: of the code of a user's kernel. None: a kernel of planvec's.
+        base: Any = opened.env.unwrapped
         self._kernel = kernel
-        self._check_code(env.unwrapped)
-        constants = kernel.constants(env.unwrapped)
+        if digest is None:
+            check_originals(base)
+            digest = code_digest(kernel.step, kernel.observe, kernel.refuses)
+        constants = kernel.constants(base)
         self._flags = _flags_of(constants)
-        layout = layout_of(dtype, kernel.fields, env)
-        kernel_type = KernelType(kernel, self._digest(), layout, self._flags)
+        kernel_type = KernelType(kernel, digest, layout_of(opened, kernel.fields), self._flags)
         self._loops: dict[tuple[Any, Hashable], BoundLoop] = {}
         infos_shape = None if kernel.columns is None else ()
-        super().__init__(kernel_type, env, dtype, time_limit, num_threads, constants, infos_shape)
-
-    def _check_code(self, base: Any) -> None:
-        """Check that the environment steps with the code for which the kernel was written."""
-        check_originals(base)
-
-    def _digest(self) -> str:
-        """Return a digest of the code of the kernel."""
-        return code_digest(self._kernel.step, self._kernel.observe, self._kernel.refuses)
+        super().__init__(kernel_type, opened, constants, infos_shape)
 
     def _constants(self) -> tuple[Any, ...] | None:
         try:
@@ -243,13 +233,15 @@ class CompiledKernel(LoopKernel):
         # Arguments of one `variant` have the same types. `code` stands for the loop and all that it calls.
         if (loop, variant) not in self._loops:
             entry = compile_loop(loop, self._type, self._constants_type, code, *map(numba.typeof, examples))
-            self._loops[loop, variant] = BoundLoop(entry, self._type, self._numbers)
-        return self._loops[loop, variant]
 
-    def _numbers(self) -> tuple[Any, ...] | None:
-        """Return the present constants without flags; None as for `_constants`."""
-        constants = self._constants()
-        return None if constants is None else self._passed(constants)
+            def run(*arguments: Any) -> int | None:
+                constants = None if self.has_changed() else self._constants()
+                if constants is None:
+                    return None
+                return entry(self._type, self._passed(constants), None, *arguments)
+
+            self._loops[loop, variant] = run
+        return self._loops[loop, variant]
 
 
 def _flags_of(constants: tuple[Any, ...]) -> Flags:

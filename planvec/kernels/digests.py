@@ -14,7 +14,7 @@ import hashlib
 import os
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -112,7 +112,8 @@ _OWN_STEPS = "planvec.codecs."  # where the faster steps are defined that planve
 def class_digest(env_class: type) -> str:
     """Return a digest of what steps of an environment of Gymnasium use: functions and class constants."""
     space = vars(env_class)
-    methods, used, todo = _functions(space), dict[str, Any](), ["step"]
+    methods = {name: value for name, value in space.items() if isinstance(value, FunctionType)}
+    used, todo = dict[str, Any](), ["step"]
     while todo:
         name = todo.pop()
         if name in methods and name not in used:
@@ -140,8 +141,3 @@ def check_originals(env: Any) -> None:
             is_method = name != "step" and isinstance(method, FunctionType)
             if is_method and getattr(getattr(env, name), "__func__", None) is not method:
                 raise ValueError(f"the method {name} was replaced")
-
-
-def _functions(namespace: Mapping[str, Any]) -> dict[str, FunctionType]:
-    """Return the Python functions of a namespace."""
-    return {name: value for name, value in namespace.items() if isinstance(value, FunctionType)}

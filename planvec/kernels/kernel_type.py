@@ -68,23 +68,33 @@ def _unbox(kernel: Any, value: Any, c: Any) -> NativeValue:
     return NativeValue(cgutils.get_null_value(ir.IntType(8).as_pointer()))
 
 
-def generated(name: str, arguments: str, lines: list[str], **names: Any) -> Any:
+# the scalar types of NumPy that fields may have, by their names, which generated lines use
+_SCALARS = {np.dtype(code).name: np.dtype(code).type for code in f"?{np.typecodes['AllInteger']}efd"}
+
+
+def generated(name: str, arguments: str, lines: list[str], names: dict[str, Any]) -> Any:
     """Return a function with a body of generated lines."""
     body = "\n".join(f"    {line}" for line in lines)
-    scope = {"load": load, "store": store, "view": view, **names}
+    scope = {"load": load, "store": store, "view": view, **_SCALARS, **names}
     exec(f"def {name}({arguments}):\n{body}", scope)
     return scope[name]
 
 
 def accessor(arguments: str) -> Callable[[Callable[[Any], Any]], Any]:
-    """Make a function that compiled code calls, from one that generates it for a type of kernels."""
+    """Make a function that compiled code calls, generated for each type of kernels."""
+    # The decorated function returns its lines and what names in them mean, or the function itself.
 
     def decorate(generate: Callable[[Any], Any]) -> Any:
         name, generate_for = generate.__name__, functools.singledispatch(generate)
-        stub = generated(name, arguments, ["raise NotImplementedError('for compiled code')"])
+        stub = generated(name, arguments, ["raise NotImplementedError('for compiled code')"], {})
         stub.__module__, stub.__doc__ = generate.__module__, generate.__doc__
         stub.register = generate_for.register
-        select = generated(name, arguments, ["return generate(kernel)"], generate=generate_for)
+
+        def make(kernel: KernelType[Any]) -> Any:
+            made = generate_for(kernel)
+            return made if callable(made) else generated(name, arguments, *made)
+
+        select = generated(name, arguments, ["return make(kernel)"], {"make": make})
         overload(stub, jit_options={"forceinline": True, "error_model": "numpy"})(select)
         return stub
 
@@ -106,27 +116,6 @@ def compile_loop(loop: Any, *arguments: types.Type) -> Callable[..., int]:
     loop.compile(arguments)
     entry: Callable[..., int] = loop.overloads[arguments].entry_point
     return entry
-
-
-class BoundLoop:
-    """Runs a loop `loop(kernel, constants, code, ...)` with the present constants of the environment."""
-
-    # `constants` returns None if the environment was changed so that it has to step itself.
-
-    def __init__(
-        self,
-        entry: Callable[..., int],
-        kernel_type: KernelType[Any],
-        constants: Callable[[], tuple[Any, ...] | None],
-    ) -> None:
-        self._entry = entry
-        self._kernel_type = kernel_type
-        self._constants = constants
-
-    def __call__(self, *arguments: Any) -> int | None:
-        """Run the loop. Returns its result; None if the environment has to step itself."""
-        constants = self._constants()
-        return None if constants is None else self._entry(self._kernel_type, constants, None, *arguments)
 
 
 # -- Passes tuples of many arrays to compiled functions by address.

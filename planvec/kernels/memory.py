@@ -117,13 +117,8 @@ def multiply_high(typing_context: Any, first: Any, second: Any) -> Any:
     return types.uint64(types.uint64, types.uint64), generate
 
 
-def _check_platform() -> None:
-    """Check the byte order: records are little-endian."""
-    if np.little_endian is not True:
-        raise ImportError("planvec's kernels read little-endian records; this machine is big-endian")
-
-
-_check_platform()
+if not np.little_endian:
+    raise ImportError("planvec's kernels read little-endian records; this machine is big-endian")
 
 
 # -- Defines the decorator of compiled functions that work on arrays of others -------------------------------

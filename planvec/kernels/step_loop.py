@@ -17,7 +17,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from planvec.kernels.base import Field, Kernel
-from planvec.kernels.kernel_type import KernelType, accessor, generated
+from planvec.kernels.kernel_type import KernelType, accessor
 from planvec.kernels.memory import jit, store
 from planvec.kernels.random import NUM_WORDS, draw_uniforms, load_generator, seed_generator, store_generator
 
@@ -32,11 +32,6 @@ _Numbers = KernelType[Kernel]
 def _type_name(field: Field) -> str:
     """Return the name of NumPy's scalar type, such as "float64"."""
     return np.dtype(field.dtype).name
-
-
-def _scalar_types(*fields: Field) -> dict[str, Any]:
-    """Return the scalar types of fields by name."""
-    return {_type_name(field): np.dtype(field.dtype).type for field in fields}
 
 
 def _elements(fields: tuple[Field, ...]) -> Iterator[tuple[Field, int]]:
@@ -68,25 +63,26 @@ def _constants(kernel: _Numbers) -> str:
     return f"({''.join(f'{value}, ' for value in values)})"
 
 
+def _inlined(function: Any) -> dict[str, Any]:
+    """Return a function of a kernel, compiled into its callers, as the name `function` in generated lines."""
+    return {"function": njit(error_model="numpy", forceinline=True)(function)}
+
+
 @accessor("kernel, data, at")
 def load_state(kernel: _Numbers) -> Any:
     """Return the state of the record at an offset: a tuple of S numbers."""
-    fields = kernel.layout.fields
-    line = f"return {_tuple_of(fields, 'at')}"
-    return generated("load_state", "kernel, data, at", [line], **_scalar_types(*fields))
+    return [f"return {_tuple_of(kernel.layout.fields, 'at')}"], {}
 
 
 @accessor("kernel, data, at, state, constants")
 def store_state(kernel: _Numbers) -> Any:
     """Write a state into the record at an offset. Arrays were changed in place."""
-    fields = kernel.layout.fields
     lines = [
         f"store(data, at + {offset}, {_type_name(field)}, state[{index}])"
-        for index, (field, offset) in enumerate(_elements(fields))
+        for index, (field, offset) in enumerate(_elements(kernel.layout.fields))
         if not field.is_array
     ]
-    arguments = "kernel, data, at, state, constants"
-    return generated("store_state", arguments, lines or ["pass"], **_scalar_types(*fields))
+    return lines or ["pass"], {}
 
 
 @accessor("kernel, source, source_at, target, target_at")
@@ -99,8 +95,7 @@ def copy_record(kernel: KernelType[Any]) -> Any:
         f"for at in range({size - size % 8}, {size}):",
         "    store(target, target_at + at, uint8, load(source, source_at + at, uint8))",
     ]
-    names = {"uint64": np.uint64, "uint8": np.uint8}
-    return generated("copy_record", "kernel, source, source_at, target, target_at", lines, **names)
+    return lines, {}
 
 
 @accessor("kernel, source, source_at, target, target_at, constants")
@@ -113,8 +108,7 @@ def begin_state(kernel: _Numbers) -> Any:
             "copy_record(kernel, source, source_at, target, target_at)",
             "return load_state(kernel, target, target_at)",
         ]
-    arguments, names = "kernel, source, source_at, target, target_at, constants", {"load_state": load_state}
-    return generated("begin_state", arguments, lines, copy_record=copy_record, **names)
+    return lines, {"load_state": load_state, "copy_record": copy_record}
 
 
 @accessor("kernel, data, row")
@@ -122,8 +116,7 @@ def load_action(kernel: _Numbers) -> Any:
     """Return an action of a batch: a number, or a tuple of numbers."""
     action = kernel.layout.action
     size = action.size * np.dtype(action.dtype).itemsize
-    line = f"return {_tuple_of((action,), f'row * {size}')}" + "[0]" * kernel.layout.has_scalar_action
-    return generated("load_action", "kernel, data, row", [line], **_scalar_types(action))
+    return [f"return {_tuple_of((action,), f'row * {size}')}" + "[0]" * kernel.layout.has_scalar_action], {}
 
 
 @accessor("kernel, uniforms, low, size, lowest, highest, constants")
@@ -140,47 +133,39 @@ def random_action(kernel: _Numbers) -> Any:
         else:
             values.append(f"{name}(int64(low[{index}]) + int64(floor(uniforms[{index}] * size[{index}])))")
     result = values[0] if kernel.layout.has_scalar_action else f"({', '.join(values)},)"
-    arguments = "kernel, uniforms, low, size, lowest, highest, constants"
-    names = {"int64": np.int64, "floor": math.floor, **_scalar_types(action)}
-    return generated("random_action", arguments, [f"return {result}"], **names)
+    return [f"return {result}"], {"floor": math.floor}
 
 
 @accessor("kernel, state, action, constants, random")
 def take_step(kernel: _Numbers) -> Any:
     """Take a step. Returns the state, the reward, whether it is terminal, and what infos are made of."""
-    fields = kernel.layout.fields
     values = [
         f"after[{index}]" if field.is_array else f"{_type_name(field)}(after[{index}])"
-        for index, (field, _) in enumerate(_elements(fields))
+        for index, (field, _) in enumerate(_elements(kernel.layout.fields))
     ]
     lines = [
-        f"after, reward, terminated, extra = step(state, action, {_constants(kernel)}, random)",
+        f"after, reward, terminated, extra = function(state, action, {_constants(kernel)}, random)",
         f"return ({', '.join(values)},), float(reward), bool(terminated), float(extra)",
     ]
-    arguments = "kernel, state, action, constants, random"
-    step = njit(error_model="numpy", forceinline=True)(kernel.kernel.step)
-    return generated("take_step", arguments, lines, step=step, **_scalar_types(*fields))
+    return lines, _inlined(kernel.kernel.step)
 
 
 @accessor("kernel, state, ended, constants")
 def refuses(kernel: _Numbers) -> Any:
     """Return whether the environment itself has to handle a state, before it is stepped or observed."""
-    function = njit(error_model="numpy", forceinline=True)(kernel.kernel.refuses)
-    arguments = "kernel, state, ended, constants"
-    lines = [f"return function(state, ended, {_constants(kernel)})"]
-    return generated("refuses", arguments, lines, function=function)
+    return [f"return function(state, ended, {_constants(kernel)})"], _inlined(kernel.kernel.refuses)
 
 
 @accessor("kernel, state")
 def is_valid(kernel: _Numbers) -> Any:
     """Return whether a step has reached a state; otherwise the environment itself has to take it."""
-    return generated("is_valid", "kernel, state", ["return True"])
+    return ["return True"], {}
 
 
 @accessor("kernel")
 def max_repeats(kernel: _Numbers) -> Any:
     """Return the largest number of steps of a row in one loop, which Ctrl-C cannot interrupt."""
-    return generated("max_repeats", "kernel", [f"return {10**6}"])
+    return [f"return {10**6}"], {}
 
 
 @accessor("kernel, data, row, state, constants")
@@ -193,22 +178,14 @@ def store_observation(kernel: _Numbers) -> Any:
             offset = f"row * {field.size * size} + {number * size}"
             lines.append(f"store(data[{part}], {offset}, {name}, {name}(numbers[{index}]))")
             index += 1
-    return generated(
-        "store_observation",
-        "kernel, data, row, state, constants",
-        lines,
-        function=njit(error_model="numpy", forceinline=True)(kernel.kernel.observe),
-        **_scalar_types(*kernel.layout.observation),
-    )
+    return lines, _inlined(kernel.kernel.observe)
 
 
 @accessor("kernel, data, row, states, at, constants")
 def observe_ended(kernel: _Numbers) -> Any:
     """Write the observation of a row whose episode has ended: of the record at an offset of `states`."""
-    arguments = "kernel, data, row, states, at, constants"
     line = "store_observation(kernel, data, row, load_state(kernel, states, at), constants)"
-    names = {"store_observation": store_observation, "load_state": load_state}
-    return generated("observe_ended", arguments, [line], **names)
+    return [line], {"store_observation": store_observation, "load_state": load_state}
 
 
 # -- the fields that planvec adds to the state ----------------------------------------------------------
@@ -217,13 +194,13 @@ def observe_ended(kernel: _Numbers) -> Any:
 @accessor("kernel")
 def record_size(kernel: KernelType[Any]) -> Any:
     """Return the number of bytes of a record."""
-    return generated("record_size", "kernel", [f"return {kernel.layout.itemsize}"])
+    return [f"return {kernel.layout.itemsize}"], {}
 
 
 @accessor("kernel")
 def action_size(kernel: KernelType[Any]) -> Any:
     """Return A."""
-    return generated("action_size", "kernel", [f"return {kernel.layout.action.size}"])
+    return [f"return {kernel.layout.action.size}"], {}
 
 
 @accessor("kernel, data, at")
@@ -233,8 +210,7 @@ def has_ended(kernel: KernelType[Any]) -> Any:
     result = f"load(data, at + {first}, uint8) | load(data, at + {second}, uint8)"
     if second == first + 1:
         result = f"load(data, at + {first}, uint16)"
-    names = {"uint8": np.uint8, "uint16": np.uint16}
-    return generated("has_ended", "kernel, data, at", [f"return {result} != 0"], **names)
+    return [f"return {result} != 0"], {}
 
 
 @accessor("kernel, data, at")
@@ -242,15 +218,14 @@ def ends_of(kernel: KernelType[Any]) -> Any:
     """Return the flags `terminated` and `truncated` of the record at an offset."""
     layout = kernel.layout
     flags = [f"load(data, at + {offset}, uint8) != 0" for offset in (layout.terminated, layout.truncated)]
-    return generated("ends_of", "kernel, data, at", [f"return {', '.join(flags)}"], uint8=np.uint8)
+    return [f"return {', '.join(flags)}"], {}
 
 
 @accessor("kernel, data, at")
 def elapsed_of(kernel: KernelType[Any]) -> Any:
     """Return the steps since the reset; 0 if states do not count them."""
     offset = kernel.layout.elapsed
-    result = "0" if offset < 0 else f"load(data, at + {offset}, int32)"
-    return generated("elapsed_of", "kernel, data, at", [f"return {result}"], int32=np.int32)
+    return ["return " + ("0" if offset < 0 else f"load(data, at + {offset}, int32)")], {}
 
 
 @accessor("kernel, data, at, elapsed, terminated, truncated")
@@ -263,34 +238,31 @@ def store_ends(kernel: KernelType[Any]) -> Any:
     ]
     if layout.elapsed >= 0:
         lines.append(f"store(data, at + {layout.elapsed}, int32, min(elapsed, 2147483647))")
-    arguments = "kernel, data, at, elapsed, terminated, truncated"
-    return generated("store_ends", arguments, lines, int32=np.int32, uint8=np.uint8)
+    return lines, {}
 
 
-def _if_drawing(kernel: KernelType[Any], line: str) -> list[str]:
-    """Return a line for a kernel whose states hold a generator; for others, one that does nothing."""
-    return ["pass"] if kernel.layout.generator < 0 else [line]
+def _if_drawing(kernel: KernelType[Any], function: Any, arguments: str) -> Any:
+    """Return a call for a kernel whose states hold a generator; for others, a line that does nothing."""
+    line = f"function({arguments})" if kernel.layout.generator >= 0 else "pass"
+    return [line], {"function": function}
 
 
 @accessor("kernel, random, data, at")
 def generator_in(kernel: KernelType[Any]) -> Any:
     """Read the generator of a record."""
-    lines = _if_drawing(kernel, f"load_generator(random, data, at + {kernel.layout.generator})")
-    return generated("generator_in", "kernel, random, data, at", lines, load_generator=load_generator)
+    return _if_drawing(kernel, load_generator, f"random, data, at + {kernel.layout.generator}")
 
 
 @accessor("kernel, random, data, at")
 def generator_out(kernel: KernelType[Any]) -> Any:
     """Write the generator of a record."""
-    lines = _if_drawing(kernel, f"store_generator(random, data, at + {kernel.layout.generator})")
-    return generated("generator_out", "kernel, random, data, at", lines, store_generator=store_generator)
+    return _if_drawing(kernel, store_generator, f"random, data, at + {kernel.layout.generator}")
 
 
 @accessor("kernel, random, seed, pool")
 def reseed(kernel: KernelType[Any]) -> Any:
     """Seed the generator, if there is one."""
-    lines = _if_drawing(kernel, "seed_generator(random, seed, pool)")
-    return generated("reseed", "kernel, random, seed, pool", lines, seed_generator=seed_generator)
+    return _if_drawing(kernel, seed_generator, "random, seed, pool")
 
 
 # result of a loop that met a state which the environment itself has to handle; 0 if there was none

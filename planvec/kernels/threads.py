@@ -66,16 +66,6 @@ class _Calls:
             self._bell.get()
         self._run = None  # which holds arrays; requests for calls may still be in the queue
 
-    def raise_error(self) -> None:
-        """Raise what a call has raised, if one has."""
-        if self.errors:
-            error = self.errors[0]
-            self.errors.clear()
-            try:
-                raise error
-            finally:
-                del error  # otherwise its traceback would refer to itself
-
 
 class _Threads:
     """The threads of this process."""
@@ -162,7 +152,13 @@ def run_together(run: Callable[[int, Stop], None], num_threads: int) -> None:
         _end(calls)  # an interrupt may have come before the other one began to wait
         calls.errors.clear()
         raise
-    calls.raise_error()
+    if calls.errors:
+        error = calls.errors[0]
+        calls.errors.clear()
+        try:
+            raise error
+        finally:
+            del error  # otherwise its traceback would refer to itself
 
 
 def _end(calls: _Calls) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from planvec.kernels.base import HAS_WEAK_SCALARS, Kernel
 from planvec.kernels.random import uniform
 
-# -- What the kernels of classic control share: their constants, and the states that they step ---------------
+# -- What the kernels share: their constants, and the states that they step ----------------------------------
 
 
 def numbers(env: Any, *names: str) -> tuple[float, ...]:
@@ -30,10 +30,27 @@ def numbers(env: Any, *names: str) -> tuple[float, ...]:
 
 
 @njit(error_model="numpy", forceinline=True)
-def is_moderate(number: float) -> bool:
+def _is_moderate(number: float) -> bool:
     """Return whether a number is finite and not large."""
     # Other numbers make the environments raise, warn, or turn an angle for ever.
     return -1e6 < number < 1e6
+
+
+# as an argument, since a compiler replaces pow(x, 2) by x * x, which rounds differently
+_TWO = 2.0
+
+
+def _observe_state(state: Any, constants: Any) -> Any:
+    return state  # the observation consists of its first numbers
+
+
+def _refuses_two(state: Any, ended: bool, constants: Any) -> bool:
+    return not (_is_moderate(state[0]) and _is_moderate(state[1]))
+
+
+def _refuses_four(state: Any, ended: bool, constants: Any) -> bool:
+    first, second, third, fourth = state
+    return not (_is_moderate(first) and _is_moderate(second) and _is_moderate(third) and _is_moderate(fourth))
 
 
 def spread_physics(*limits: float) -> Callable[[NDArray[Any], np.random.Generator, Any], None]:
@@ -45,6 +62,9 @@ def spread_physics(*limits: float) -> Callable[[NDArray[Any], np.random.Generato
             states["single"] = random.random(len(states)) < 0.5
 
     return spread
+
+
+# -- CartPole ------------------------------------------------------------------------------------------------
 
 
 def _constants_cart_pole(env: Any) -> tuple[Any, ...]:
@@ -82,29 +102,17 @@ def _step_cart_pole(state: Any, action: Any, constants: Any, random: Any) -> Any
     return (x, x_dot, theta, theta_dot), reward, terminated, 0.0
 
 
-def _observe_cart_pole(state: Any, constants: Any) -> Any:
-    return state
-
-
-def _refuses_cart_pole(state: Any, ended: bool, constants: Any) -> bool:
-    x, x_dot, theta, theta_dot = state
-    return not (is_moderate(x) and is_moderate(x_dot) and is_moderate(theta) and is_moderate(theta_dot))
-
-
 CART_POLE = Kernel(
     fields=("physics",),
     step=_step_cart_pole,
-    observe=_observe_cart_pole,
+    observe=_observe_state,
     constants=_constants_cart_pole,
-    refuses=_refuses_cart_pole,
+    refuses=_refuses_four,
     spread=spread_physics(3.0, 4.0, 0.3, 4.0),
 )
 
 
-# -- The steps of Gymnasium's MountainCar and its continuous version, written for compilation.
-#
-# Every operation is the one of `gymnasium.envs.classic_control`, in the same order and precision, since
-# another order would round differently.
+# -- MountainCar and its continuous version ------------------------------------------------------------------
 
 
 def _bounds(env: Any) -> tuple[float, ...]:
@@ -129,20 +137,12 @@ def _step_mountain_car(state: Any, action: Any, constants: Any, random: Any) -> 
     return (position, velocity), -1.0, terminated, 0.0
 
 
-def _observe_mountain_car(state: Any, constants: Any) -> Any:
-    return state
-
-
-def _refuses_mountain_car(state: Any, ended: bool, constants: Any) -> bool:
-    return not (is_moderate(state[0]) and is_moderate(state[1]))
-
-
 MOUNTAIN_CAR = Kernel(
     fields=("physics",),
     step=_step_mountain_car,
-    observe=_observe_mountain_car,
+    observe=_observe_state,
     constants=_constants_mountain_car,
-    refuses=_refuses_mountain_car,
+    refuses=_refuses_two,
     spread=spread_physics(1.3, 0.08),
 )
 
@@ -151,8 +151,7 @@ def _continuous_constants(env: Any) -> tuple[Any, ...]:
     low, high = env.action_space.low[0], env.action_space.high[0]
     if (env.min_action, env.max_action) != (-1.0, 1.0) or low < -1 or high > 1:
         raise ValueError("actions are clipped to other bounds than those of the action space")
-    two = 2.0  # as an argument, since a compiler replaces pow(x, 2) by x * x, which rounds differently
-    return *_bounds(env), *numbers(env, "power"), two, HAS_WEAK_SCALARS
+    return *_bounds(env), *numbers(env, "power"), _TWO, HAS_WEAK_SCALARS
 
 
 def _continuous_step(state: Any, action: Any, constants: Any, random: Any) -> Any:
@@ -201,32 +200,23 @@ def _continuous_step(state: Any, action: Any, constants: Any, random: Any) -> An
     return (position, velocity, True), reward, terminated, 0.0
 
 
-def _continuous_observe(state: Any, constants: Any) -> Any:
-    position, velocity, _ = state
-    return position, velocity
-
-
 CONTINUOUS_MOUNTAIN_CAR = Kernel(
     fields=("physics", "single"),
     step=_continuous_step,
-    observe=_continuous_observe,
+    observe=_observe_state,
     constants=_continuous_constants,
-    refuses=_refuses_mountain_car,
+    refuses=_refuses_two,
     spread=spread_physics(1.3, 0.08),
 )
 
 
-# -- The step of Gymnasium's Pendulum, written for compilation.
-#
-# Every operation is the one of `gymnasium.envs.classic_control.PendulumEnv.step`, in the same order and
-# precision, since another order would round differently.
+# -- Pendulum ------------------------------------------------------------------------------------------------
 
 
 def _constants_pendulum(env: Any) -> tuple[Any, ...]:
     g, m, length, max_speed, max_torque, dt = numbers(env, "g", "m", "l", "max_speed", "max_torque", "dt")
     pull, lever = 3 * g / (2 * length), 3.0 / (m * length**2)
-    two = 2.0  # as an argument, since a compiler replaces pow(x, 2) by x * x, which rounds differently
-    return pull, lever, max_speed, max_torque, dt, two, HAS_WEAK_SCALARS
+    return pull, lever, max_speed, max_torque, dt, _TWO, HAS_WEAK_SCALARS
 
 
 def _step_pendulum(state: Any, action: Any, constants: Any, random: Any) -> Any:
@@ -255,7 +245,7 @@ def _observe_pendulum(state: Any, constants: Any) -> Any:
 
 def _refuses_pendulum(state: Any, ended: bool, constants: Any) -> bool:
     angle, speed, torque, has_torque = state
-    return not (is_moderate(angle) and is_moderate(speed) and (has_torque or torque == 0))
+    return not (_is_moderate(angle) and _is_moderate(speed) and (has_torque or torque == 0))
 
 
 PENDULUM = Kernel(
@@ -268,10 +258,7 @@ PENDULUM = Kernel(
 )
 
 
-# -- The step of Gymnasium's Acrobot, written for compilation.
-#
-# Every operation is the one of `gymnasium.envs.classic_control.AcrobotEnv.step`, in the same order and
-# precision, since another order would round differently.
+# -- Acrobot -------------------------------------------------------------------------------------------------
 
 
 def _constants_acrobot(env: Any) -> tuple[Any, ...]:
@@ -280,14 +267,13 @@ def _constants_acrobot(env: Any) -> tuple[Any, ...]:
         raise ValueError("other torques than one Python number for each action")
     links = ("LINK_MASS_1", "LINK_MASS_2", "LINK_LENGTH_1", "LINK_COM_POS_1", "LINK_COM_POS_2", "LINK_MOI")
     noise, dt = numbers(env, "torque_noise_max", "dt")
-    two = 2.0  # as an argument, since a compiler replaces pow(x, 2) by x * x, which rounds differently
     return (
         torques,
         noise,
         dt,
         numbers(env, "MAX_VEL_1", "MAX_VEL_2"),
         env.book_or_nips == "nips",
-        (*numbers(env, *links), two),
+        (*numbers(env, *links), _TWO),
     )
 
 
@@ -373,7 +359,7 @@ def _observe_acrobot(state: Any, constants: Any) -> Any:
 
 def _refuses_acrobot(state: Any, ended: bool, constants: Any) -> bool:
     y0, y1, y2, y3, single = state
-    are_moderate = is_moderate(y0) and is_moderate(y1) and is_moderate(y2) and is_moderate(y3)
+    are_moderate = _is_moderate(y0) and _is_moderate(y1) and _is_moderate(y2) and _is_moderate(y3)
     # After a reset the state is float32, of which NumPy computes cosines by other formulas than C's library.
     return not are_moderate or (ended and single)
 

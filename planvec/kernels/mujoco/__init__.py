@@ -1,5 +1,5 @@
 """Kernels of Gymnasium's MuJoCo environments: MuJoCo's C library, called by compiled loops.
 
-`task` declares what an environment computes around its simulation, `locomotion`, `legged` and `others` do so
-for Gymnasium's, `simulation` is that of a thread, and `stepper` is what the compiled loops call.
+`task` declares what an environment computes around its simulation, `tasks` does so for Gymnasium's, and
+`stepper` simulates: it is what the compiled loops call.
 """

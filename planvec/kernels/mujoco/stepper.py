@@ -8,42 +8,179 @@ Letters: B rows, A numbers of an action, K numbers for the infos of a row.
 
 from __future__ import annotations
 
+import copy
+import ctypes
+import functools
 import logging
 from collections.abc import Callable
+from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
-import gymnasium
 import mujoco
 import numpy as np
 from gymnasium import spaces
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.datamodel.registry import register_default
 from numpy.typing import NDArray
 
 from planvec.codecs import saved_arrays
 from planvec.kernels import step_loop
-from planvec.kernels.base import Field, layout_of
+from planvec.kernels.base import Field, OpenedEnv, layout_of
 from planvec.kernels.compiled import LoopKernel
 from planvec.kernels.digests import check_originals, code_digest
-from planvec.kernels.kernel_type import KernelType, generated, generator_of
-from planvec.kernels.memory import intrinsic_function, view
-from planvec.kernels.mujoco.simulation import (
-    QUIET,
-    Physics,
-    Simulation,
-    has_callbacks,
-    has_valid_options,
-    is_original,
-)
-from planvec.kernels.mujoco.task import Task, inner
+from planvec.kernels.kernel_type import KernelType, generator_of
+from planvec.kernels.memory import copy_bytes, intrinsic_function, load, store, view
+from planvec.kernels.mujoco.task import Arrays, Task, inner
 from planvec.rows import Columns
 
 _log = logging.getLogger("planvec")
 
-# -- Calls functions of MuJoCo's C library from compiled code, and accesses memory by its address.
+# -- The functions and callbacks of the MuJoCo library that this process has loaded --------------------------
+
+_CALLBACKS = ("passive", "control", "contactfilter", "sensor", "act_dyn", "act_gain", "act_bias")
+_WRAPPED = ("mj_step", "mj_rnePostConstraint")  # functions through which Gymnasium simulates
+_SLEEP = int(getattr(mujoco.mjtEnableBit, "mjENBL_SLEEP", 0))
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """Return the library: its functions are found through the module that is linked with it."""
+    return ctypes.CDLL(mujoco._functions.__file__)
+
+
+@functools.cache
+def _functions() -> tuple[int, int, int, int]:
+    """Return the addresses of the functions that `Physics` holds, in its order."""
+    names = ("mj_step", "mj_setState", "mj_getState", "mj_rnePostConstraint")
+    try:
+        pointers = [ctypes.cast(getattr(_library(), name), ctypes.c_void_p).value for name in names]
+    except (AttributeError, OSError) as error:
+        raise ValueError(f"the functions of MuJoCo cannot be found: {error}") from error
+    step, set_state, get_state, compute_forces = (int(pointer or 0) for pointer in pointers)
+    return step, set_state, get_state, compute_forces
+
+
+@functools.cache
+def _callbacks() -> list[Any]:
+    return [ctypes.c_void_p.in_dll(_library(), f"mjcb_{name}") for name in _CALLBACKS]
+
+
+@functools.cache
+def _valid_options() -> dict[str, frozenset[int]]:
+    """Return the options of a model, and their values with which MuJoCo can simulate."""
+    kinds = {"integrator": "Integrator", "solver": "Solver", "cone": "Cone", "jacobian": "Jacobian"}
+    return {
+        name: frozenset(int(value) for value in getattr(mujoco, f"mjt{kind}").__members__.values())
+        for name, kind in kinds.items()
+    }
+
+
+# -- A simulation of one thread: an `MjData` of its own, and where its numbers are.
+#
+# MuJoCo ends the process when the memory of an `MjData` is too small, unless it was called by its Python
+# module. So these simulations have several times the memory of the environment's. A batch in which one of
+# them has used more than the environment has is stepped by the environment itself.
+
+# Number of warnings of each kind before a row is stepped. MuJoCo prints a warning if there were none before;
+# it sets all numbers to zero when it resets a simulation that is not stable.
+QUIET = 1
+_SIGNATURE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
+_MEMORY_FACTOR = 8
+# `MjModel` begins with its sizes: number of words of 64 bits among which the size of the memory is
+_WORDS_OF_SIZES = 300
+
+
+class Physics(NamedTuple):
+    """Holds what compiled loops need of a simulation."""
+
+    model: int  # address of the `mjModel`
+    data: int  # address of the `mjData`
+    step: int  # address of the function
+    set_state: int  # address of the function
+    get_state: int  # address of the function
+    compute_forces: int  # address of the function
+    signature: int  # bits that name the parts of a state
+    num_state: int
+    arrays: Arrays  # the arrays that tasks read
+    # `[n, 3]` int64: offset from `memory`, size, and whether it holds integers, of each array that follows
+    # the state in a record
+    saved: NDArray[np.int64]
+    warnings: NDArray[np.int32]  # number of warnings of each kind
+    # memory of the thread, which loops write
+    numbers: NDArray[np.float64]  # the numbers of a record, which are not aligned there
+    memory: NDArray[np.uint8]  # the bytes of `numbers`
+    action: NDArray[np.uint8]  # the bytes of a random action
+    extras: NDArray[np.float64]  # `[K]`, what the infos of a row are made of
+
+
+class Simulation:
+    """Simulates rows in one thread."""
+
+    def __init__(self, model: Any, saved: tuple[str, ...], num_extras: int) -> None:
+        self._model = model
+        self.data = _data_with_memory(model)
+        num_state = mujoco.mj_stateSize(model, _SIGNATURE)
+        arrays = [getattr(self.data, name, None) for name in saved]
+        places = [_place(array) for array in arrays if array is not None and array.size]
+        self.size = num_state + sum(size for _, size, _ in places)  # numbers in a record
+        numbers = np.empty(self.size)
+        saved_at = np.array(places, np.int64).reshape(-1, 3)
+        saved_at[:, 0] -= numbers.ctypes.data
+        flat = {name: getattr(self.data, name).reshape(-1) for name in Arrays._fields if name != "body_mass"}
+        # for compiled loops
+        self.physics = Physics(
+            model._address,
+            self.data._address,
+            *_functions(),
+            _SIGNATURE,
+            num_state,
+            Arrays(**flat, body_mass=model.body_mass),
+            saved_at,
+            self.data.warning.number,
+            numbers,
+            numbers.view(np.uint8),
+            np.empty(4 * model.nu, np.uint8),
+            np.zeros(num_extras),
+        )
+
+    def prepare(self) -> None:
+        """Prepare for a batch."""
+        self.data.maxuse_arena = 0
+        self.data.warning.number[:] = QUIET
+
+    @property
+    def has_exceeded_memory(self) -> bool:
+        """Whether the batch has used more memory than a simulation of the environment may have."""
+        return bool(self.data.maxuse_arena > self._model.narena * 0.9)
+
+
+def _place(array: NDArray[Any]) -> tuple[int, int, bool]:
+    """Return the address and the size of an array, and whether it holds integers."""
+    if array.dtype not in (np.float64, np.int32) or not array.flags.c_contiguous:
+        raise ValueError(f"a state with an array of {array.dtype}")
+    return int(array.ctypes.data), array.size, array.dtype == np.int32
+
+
+def _data_with_memory(model: Any) -> Any:
+    """Return a new `MjData` of a model, with more memory than the model asks for."""
+    # The size of the memory cannot be set from Python. It is found among the sizes at the beginning of a copy
+    # of the model, changed there, and read through Python to be sure that it was that size.
+    larger = copy.copy(model)
+    words = (ctypes.c_int64 * _WORDS_OF_SIZES).from_address(larger._address)
+    wanted = int(model.narena) * _MEMORY_FACTOR
+    places = [index for index, word in enumerate(words) if word == model.narena]
+    if len(places) != 1:
+        raise ValueError("the size of the memory of simulations is not found in the model")
+    words[places[0]] = wanted
+    data = mujoco.MjData(larger)
+    if larger.narena != wanted or data.narena != wanted:
+        raise ValueError("the size of the memory of simulations cannot be changed")
+    return data
+
+
+# -- Calls functions of MuJoCo's C library from compiled code.
 #
 # Addresses are arguments, never constants: numba keeps compiled code on disk, and a library lies elsewhere in
 # every process.
@@ -84,41 +221,6 @@ def call_with_state(
     return types.void(*[types.int64] * 5), generate
 
 
-@intrinsic_function
-def copy_bytes(typing_context: Any, target: Any, source: Any, num_bytes: Any) -> Any:
-    """Copy bytes from one address to another one."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        target, source = _pointers(builder, arguments[:2])
-        cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 3), generate
-
-
-@intrinsic_function
-def load_int(typing_context: Any, address: Any) -> Any:
-    """Return the integer of 32 bits at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
-        return builder.load(pointer, align=4)
-
-    return types.int32(types.int64), generate
-
-
-@intrinsic_function
-def store_int(typing_context: Any, address: Any, value: Any) -> Any:
-    """Write an integer of 32 bits to an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
-        builder.store(arguments[1], pointer, align=4)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int32), generate
-
-
 # -- What the loops of `planvec.kernels.step_loop` call for a task ------------------------------------------
 
 
@@ -140,37 +242,33 @@ class Machine(NamedTuple):
 @inner
 def _load_physics(physics: Any, states: Any, at: int) -> None:
     """Put a simulation into the state that begins at an offset of the bytes of all records."""
-    scratch = physics.scratch
-    numbers = scratch.ctypes.data
-    copy_bytes(numbers, states.ctypes.data + at, 8 * len(scratch))
-    call_with_state(physics.set_state, physics.model, physics.data, numbers, physics.signature)
-    start = physics.num_state
+    numbers, memory, start = physics.numbers, physics.memory, physics.num_state
+    copy_bytes(states, at, memory, 0, len(memory))
+    call_with_state(physics.set_state, physics.model, physics.data, numbers.ctypes.data, physics.signature)
     for index in range(len(physics.saved)):
-        address, size = physics.saved[index, 0], physics.saved[index, 1]
+        place, size = physics.saved[index, 0], physics.saved[index, 1]
         if physics.saved[index, 2]:
             for number in range(size):
-                store_int(address + 4 * number, np.int32(scratch[start + number]))
+                store(memory, place + 4 * number, np.int32, numbers[start + number])
         else:
-            copy_bytes(address, numbers + 8 * start, 8 * size)
+            copy_bytes(memory, 8 * start, memory, place, 8 * size)
         start += size
 
 
 @inner
 def _save_physics(physics: Any, states: Any, at: int) -> None:
     """Write the state of a simulation. Arguments as in `_load_physics`."""
-    scratch = physics.scratch
-    numbers = scratch.ctypes.data
-    call_with_state(physics.get_state, physics.model, physics.data, numbers, physics.signature)
-    start = physics.num_state
+    numbers, memory, start = physics.numbers, physics.memory, physics.num_state
+    call_with_state(physics.get_state, physics.model, physics.data, numbers.ctypes.data, physics.signature)
     for index in range(len(physics.saved)):
-        address, size = physics.saved[index, 0], physics.saved[index, 1]
+        place, size = physics.saved[index, 0], physics.saved[index, 1]
         if physics.saved[index, 2]:
             for number in range(size):
-                scratch[start + number] = load_int(address + 4 * number)
+                numbers[start + number] = load(memory, place + 4 * number, np.int32)
         else:
-            copy_bytes(numbers + 8 * start, address, 8 * size)
+            copy_bytes(memory, place, memory, 8 * start, 8 * size)
         start += size
-    copy_bytes(states.ctypes.data + at, numbers, 8 * len(scratch))
+    copy_bytes(memory, 0, states, at, len(memory))
 
 
 @inner
@@ -266,19 +364,12 @@ def _take_step(kernel: TaskType) -> Any:
     return take_step
 
 
-@generator_of(step_loop.refuses, TaskType)
-def _refuses(kernel: TaskType) -> Any:
-    return generated("refuses", "kernel, state, ended, constants", ["return False"])
-
-
-@generator_of(step_loop.is_valid, TaskType)
-def _is_valid(kernel: TaskType) -> Any:
-    return generated("is_valid", "kernel, state", ["return state"])
-
-
-@generator_of(step_loop.max_repeats, TaskType)
-def _max_repeats(kernel: TaskType) -> Any:
-    return generated("max_repeats", "kernel", ["return 10_000"])
+for _accessor, _line in (
+    (step_loop.refuses, "return False"),
+    (step_loop.is_valid, "return state"),
+    (step_loop.max_repeats, "return 10_000"),
+):
+    generator_of(_accessor, TaskType)(lambda kernel, line=_line: ([line], {}))
 
 
 @generator_of(step_loop.store_observation, TaskType)
@@ -310,8 +401,6 @@ def _observe_ended(kernel: TaskType) -> Any:
 
 # -- The kernel ----------------------------------------------------------------------------------------------
 
-_SLEEP = int(getattr(mujoco.mjtEnableBit, "mjENBL_SLEEP", 0))
-
 
 class MujocoKernel(LoopKernel):
     """Steps and rolls out batches with MuJoCo's C functions; see `planvec.kernels.BatchKernel`."""
@@ -322,14 +411,8 @@ class MujocoKernel(LoopKernel):
     _slice_steps = (4, 64)
     _has_single_loop = False  # a simulation takes longer than what that saves
 
-    def __init__(
-        self,
-        task: Task,
-        env: gymnasium.Env[Any, Any],
-        dtype: np.dtype[Any],  # the dtype of one state
-        time_limit: int | None,
-        num_threads: int,
-    ) -> None:
+    def __init__(self, task: Task, opened: OpenedEnv) -> None:
+        env, dtype = opened.env, opened.dtype
         self._task = task
         base: Any = env.unwrapped
         self._model, self._data = base.model, base.data
@@ -338,29 +421,34 @@ class MujocoKernel(LoopKernel):
         if not is_known or space.dtype != np.float32 or observed.dtype != np.float64:
             raise ValueError(f"actions of {space}, observations of {observed}")
         check_originals(base)
-        if not is_original():
+        if any(type(getattr(mujoco, name)) is not BuiltinFunctionType for name in _WRAPPED):
             raise ValueError("a function of mujoco was replaced")
-        num_extras = sum(kind if isinstance(kind, int) else 1 for _, kind in task.infos(base))
+        num_extras = sum(kind if isinstance(kind, int) else 1 for _, kind in task.entries(base))
         self._simulations = [
-            Simulation(self._model, saved_arrays(base), num_extras) for _ in range(num_threads)
+            Simulation(self._model, saved_arrays(base), num_extras) for _ in range(opened.num_threads)
         ]
-        layout = layout_of(dtype, ("physics",), env, may_hold=True)
+        layout = layout_of(opened, ("physics",), may_hold=True)
         (physics,) = layout.fields
         known = {"physics", "observation", "elapsed_steps", "terminated", "truncated"}
         if physics[:2] != Field("<f8", self._simulations[0].size)[:2] or not set(dtype.names or ()) <= known:
             raise ValueError(f"states of another form: {dtype}")
-        digest = code_digest(task.before, task.outcome, task.observe)
+        digest = f"{code_digest(task.before, task.outcome, task.observe)} {task.reads_forces}"
         kernel_type = TaskType(task, digest, layout)
         constants = task.constants(base)
-        super().__init__(kernel_type, env, dtype, time_limit, num_threads, constants, (num_extras,))
+        super().__init__(kernel_type, opened, constants, (num_extras,))
 
     def _constants(self) -> Any:
-        base = self._base
-        if base.model is not self._model or base.data is not self._data or has_callbacks():
+        base, options = self._base, self._model.opt
+        if base.model is not self._model or base.data is not self._data:
             return None
-        if not has_valid_options(self._model):
+        # A callback that takes part in simulations may be a Python function. The clock of the module is none.
+        if any(callback.value for callback in _callbacks()) or mujoco.get_mjcb_time() is not None:
             return None
-        if type(base.frame_skip) is not int or self._model.opt.enableflags & _SLEEP:
+        # With an unknown option MuJoCo would end the process. Gymnasium simulates through the Python module,
+        # which turns MuJoCo's errors into exceptions.
+        if not all(getattr(options, name) in values for name, values in _valid_options().items()):
+            return None
+        if type(base.frame_skip) is not int or options.enableflags & _SLEEP:
             return None
         try:
             return self._task.constants(base)

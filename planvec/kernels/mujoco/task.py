@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,59 +34,7 @@ _KEEPS_EQUAL = bool(np.signbit(np.clip(np.full(MAX_TERMS, -0.0), 0.0, 1.0)).all(
 
 
 @njit(error_model="numpy")
-def single_squares(numbers: NDArray[np.float32]) -> Any:
-    """Return `np.sum(np.square(numbers))` in single precision."""
-    # At most MAX_TERMS numbers; beyond that NumPy adds in other blocks.
-    zero = np.float32(0.0)
-    size, total = len(numbers), zero
-    whole = size - size % 8
-    if whole:
-        a, b, c, d, e, f, g, h = zero, zero, zero, zero, zero, zero, zero, zero
-        for at in range(0, whole, 8):
-            a += numbers[at] * numbers[at]
-            b += numbers[at + 1] * numbers[at + 1]
-            c += numbers[at + 2] * numbers[at + 2]
-            d += numbers[at + 3] * numbers[at + 3]
-            e += numbers[at + 4] * numbers[at + 4]
-            f += numbers[at + 5] * numbers[at + 5]
-            g += numbers[at + 6] * numbers[at + 6]
-            h += numbers[at + 7] * numbers[at + 7]
-        total = ((a + b) + (c + d)) + ((e + f) + (g + h))
-    for at in range(whole, size):
-        total += numbers[at] * numbers[at]
-    return total
-
-
-@njit(error_model="numpy")
-def squares_between(numbers: NDArray[np.float64], low: float, high: float) -> float:
-    """Return `np.sum(np.square(np.clip(numbers, low, high)))`; see `squares`."""
-    size, total = len(numbers), 0.0
-    whole = size - size % 8
-    if whole:
-        a, b, c, d, e, f, g, h = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        for at in range(0, whole, 8):
-            a += clip(numbers[at], low, high) ** 2
-            b += clip(numbers[at + 1], low, high) ** 2
-            c += clip(numbers[at + 2], low, high) ** 2
-            d += clip(numbers[at + 3], low, high) ** 2
-            e += clip(numbers[at + 4], low, high) ** 2
-            f += clip(numbers[at + 5], low, high) ** 2
-            g += clip(numbers[at + 6], low, high) ** 2
-            h += clip(numbers[at + 7], low, high) ** 2
-        total = ((a + b) + (c + d)) + ((e + f) + (g + h))
-    for at in range(whole, size):
-        total += clip(numbers[at], low, high) ** 2
-    return total
-
-
-@njit(error_model="numpy")
-def squares(numbers: NDArray[np.float64]) -> float:
-    """Return `np.sum(np.square(numbers))`."""
-    return squares_between(numbers, -np.inf, np.inf)
-
-
-@njit(error_model="numpy")
-def clip(number: float, low: float, high: float) -> float:
+def clip(number: Any, low: Any, high: Any) -> Any:
     """Return `np.clip(number, low, high)`, also of what is not a number, and of zeros."""
     if number != number:
         return number
@@ -97,103 +45,46 @@ def clip(number: float, low: float, high: float) -> float:
     return number if number < high else high
 
 
-class Arrays(NamedTuple):
-    """Holds the arrays of one `MjData` that tasks read, each in one dimension, as views of its memory."""
-
-    qpos: NDArray[np.float64]
-    qvel: NDArray[np.float64]
-    ctrl: NDArray[np.float64]
-    xpos: NDArray[np.float64]
-    xipos: NDArray[np.float64]
-    site_xpos: NDArray[np.float64]
-    cinert: NDArray[np.float64]
-    cvel: NDArray[np.float64]
-    qfrc_actuator: NDArray[np.float64]
-    qfrc_constraint: NDArray[np.float64]
-    cfrc_ext: NDArray[np.float64]
-    ten_length: NDArray[np.float64]
-    ten_velocity: NDArray[np.float64]
-    body_mass: NDArray[np.float64]
+@njit(error_model="numpy")
+def _square(number: Any, low: Any, high: Any) -> Any:
+    clipped = clip(number, low, high)
+    return clipped * clipped
 
 
-class Info(NamedTuple):
-    """Describes one entry of the info."""
-
-    name: str  # its key
-    kind: type | int  # the type of its value, such as `np.float32`; or the size of its array of float64
-
-
-@dataclass(frozen=True)
-class Task:
-    """Describes one class of environments. The functions without `env` are compiled by numba."""
-
-    # `constants(env) -> NamedTuple` of numbers and flags, read before every batch. It raises an error for an
-    # environment that the task does not know.
-    constants: Callable[[Any], Any]
-    # `before(arrays, constants) -> start`: what is measured before the simulation
-    before: Callable[[Arrays, Any], Any]
-    # `outcome(arrays, constants, start, action, extras) -> (reward, terminated)`. It writes the numbers of
-    # the infos, in their order, into `extras` `[K]`.
-    outcome: Callable[..., Any]
-    # `observe(arrays, constants, observation)`: writes the observation `[n]`
-    observe: Callable[[Arrays, Any, NDArray[np.float64]], None]
-    infos: Callable[[Any], Sequence[Info]]  # `infos(env)`: the entries of the info, in order
-    reads_forces: bool = False  # whether the forces on bodies must be computed after the simulation
-    height: int = -1  # index of the height of the body in `qpos`, for the proof; -1: there is none
-
-    def columns(self, env: Any, extras: NDArray[np.float64], stepped: NDArray[np.bool_]) -> Columns:
-        """Return the infos of a batch."""
-        # `extras`: `[B, K]`, what `outcome` has written. `stepped`: `[B]`, whether the row took a step. The
-        # others have no info, and zeros in `extras`.
-        if not stepped.any():
-            return {}
-        columns, start = {}, 0
-        for name, kind in self.infos(env):
-            if isinstance(kind, int):
-                values = extras[:, start : start + kind].copy()
-                columns[name] = Column((values.dtype, (kind,)), values, stepped.copy())
-                start += kind
-            else:
-                columns[name] = Column(kind, extras[:, start].astype(kind), stepped.copy())
-                start += 1
-        return columns
+@njit(error_model="numpy")
+def squares_between(numbers: NDArray[Any], low: Any, high: Any) -> Any:
+    """Return `np.sum(np.square(np.clip(numbers, low, high)))`, in the precision of all three."""
+    # At most MAX_TERMS numbers; beyond that NumPy adds in other blocks.
+    zero = numbers.dtype.type(0.0)
+    size, total = len(numbers), zero
+    whole = size - size % 8
+    if whole:
+        a, b, c, d, e, f, g, h = zero, zero, zero, zero, zero, zero, zero, zero
+        for at in range(0, whole, 8):
+            a += _square(numbers[at], low, high)
+            b += _square(numbers[at + 1], low, high)
+            c += _square(numbers[at + 2], low, high)
+            d += _square(numbers[at + 3], low, high)
+            e += _square(numbers[at + 4], low, high)
+            f += _square(numbers[at + 5], low, high)
+            g += _square(numbers[at + 6], low, high)
+            h += _square(numbers[at + 7], low, high)
+        total = ((a + b) + (c + d)) + ((e + f) + (g + h))
+    for at in range(whole, size):
+        total += _square(numbers[at], low, high)
+    return total
 
 
-def number(value: Any) -> float:
-    """Return an attribute of an environment as a float."""
-    if type(value) is float and value == value:
-        return value
-    is_number = isinstance(value, (int, float, np.integer, np.floating))
-    if not is_number or np.ndim(value) or float(value) != value:
-        raise ValueError(f"expected a number, got {value!r}")
-    return float(value)
+@njit(error_model="numpy")
+def single_squares(numbers: NDArray[np.float32]) -> Any:
+    """Return `np.sum(np.square(numbers))` in single precision."""
+    return squares_between(numbers, np.float32(-np.inf), np.float32(np.inf))
 
 
-def flag(value: Any) -> bool:
-    """Return an attribute that is True or False."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise ValueError(f"expected True or False, got {value!r}")
-    return bool(value)
-
-
-def kind_of_product(weight: Any, factor: Any, *expected: type) -> type:
-    """Return the type of a product, which depends on the version of NumPy."""
-    kind = type(weight * factor)
-    if kind not in expected:
-        raise ValueError(f"expected a product of type {expected}, got {kind}")
-    return kind
-
-
-def check_observation(env: Any, size: int) -> None:
-    """Check the size of the observation."""
-    if env.observation_space.shape != (size,):
-        raise ValueError(f"expected observations of size {env.observation_space.shape}, got {size}")
-
-
-def check_terms(*arrays: NDArray[Any]) -> None:
-    """Check that NumPy adds up each array in one block."""
-    if any(array.size > MAX_TERMS for array in arrays):
-        raise ValueError(f"more than {MAX_TERMS} terms in a sum")
+@njit(error_model="numpy")
+def squares(numbers: NDArray[np.float64]) -> Any:
+    """Return `np.sum(np.square(numbers))`."""
+    return squares_between(numbers, -np.inf, np.inf)
 
 
 # -- The length of a vector, with the bits of `np.linalg.norm`.
@@ -256,28 +147,6 @@ def inner(function: F) -> F:
     return compiled
 
 
-# -- Functions that several tasks share ----------------------------------------------------------------------
-
-
-def is_single(weight: Any) -> bool:
-    """Return whether NumPy multiplies this weight with a float32 in single precision."""
-    return kind_of_product(weight, np.float32(1), np.float32, np.float64) is np.float32
-
-
-@inner
-def control_cost(action: NDArray[np.float32], weight: float, single: bool) -> float:
-    """Return `weight * np.sum(np.square(action))`."""
-    total = single_squares(action)
-    if single:
-        return float(np.float32(weight) * total)
-    return weight * float(total)
-
-
-def control_kind(weight: Any) -> type:
-    """Return the type of the control cost in an info."""
-    return kind_of_product(weight, np.float32(1), np.float32, np.float64)
-
-
 @inner
 def copy_from(source: NDArray[np.float64], first: int, target: NDArray[np.float64], at: int) -> int:
     """Copy numbers from an index on. Returns the index after the last one in the target."""
@@ -285,3 +154,253 @@ def copy_from(source: NDArray[np.float64], first: int, target: NDArray[np.float6
         target[at] = source[index]
         at += 1
     return at
+
+
+@inner
+def _copy_clipped(
+    source: NDArray[np.float64], first: int, low: float, high: float, target: NDArray[np.float64], at: int
+) -> int:
+    """Do the same with clipped numbers."""
+    for index in range(first, len(source)):
+        target[at] = clip(source[index], low, high)
+        at += 1
+    return at
+
+
+@inner
+def write(target: NDArray[np.float64], at: int, numbers: tuple[float, ...]) -> int:
+    """Write numbers from an index on. Returns the index after the last one."""
+    for value in numbers:
+        target[at] = value
+        at += 1
+    return at
+
+
+# -- What a task takes, and what it computes -----------------------------------------------------------------
+
+
+class Arrays(NamedTuple):
+    """Holds the arrays of one `MjData` that tasks read, each in one dimension, as views of its memory."""
+
+    qpos: NDArray[np.float64]
+    qvel: NDArray[np.float64]
+    ctrl: NDArray[np.float64]
+    xpos: NDArray[np.float64]
+    xipos: NDArray[np.float64]
+    site_xpos: NDArray[np.float64]
+    cinert: NDArray[np.float64]
+    cvel: NDArray[np.float64]
+    qfrc_actuator: NDArray[np.float64]
+    qfrc_constraint: NDArray[np.float64]
+    cfrc_ext: NDArray[np.float64]
+    ten_length: NDArray[np.float64]
+    ten_velocity: NDArray[np.float64]
+    body_mass: NDArray[np.float64]
+
+
+class Constants(NamedTuple):
+    """Holds what tasks take from the attributes of an environment; a task reads those that it names."""
+
+    forward_weight: float = 0.0
+    control_weight: float = 0.0
+    single: bool = False  # whether NumPy multiplies this weight with a float32 in single precision
+    contact_weight: float = 0.0
+    impact_weight: float = 0.0
+    near_weight: float = 0.0
+    distance_weight: float = 0.0
+    push_weight: float = 0.0
+    push_single: bool = False  # as `single`
+    cost_range: tuple[float, float] = (0.0, 0.0)
+    impact_range: tuple[float, float] = (0.0, 0.0)
+    force_range: tuple[float, float] = (-math.inf, math.inf)  # to which forces are clipped
+    healthy: float = 0.0  # the reward where the body is healthy
+    unhealthy: float = 0.0  # the same where it is not
+    ends: bool = False  # whether the episode ends there
+    z_range: tuple[float, float] = (0.0, 0.0)
+    angle_range: tuple[float, float] = (0.0, 0.0)
+    bounds_state: bool = False  # whether all coordinates must lie in `state_range`
+    state_range: tuple[float, float] = (0.0, 0.0)
+    speed_limit: float = math.inf  # to which velocities are clipped in observations
+    first_height: float = 0.0
+    duration: float = 0.0
+    timestep: float = 0.0
+    mass: float = 0.0
+    body: int = 0  # index of the position of a body in `xpos`
+    bodies: tuple[int, int, int] = (0, 0, 0)  # the same for those of Pusher
+    fused: bool = False  # see `norm`
+    # indices of the first numbers that are observed of `qpos`, `cinert`, `cvel`, `qfrc_actuator`, `cfrc_ext`
+    first: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+
+
+# How a constant is read from an environment. Reading raises an error where NumPy would compute with other
+# types than the task.
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "forward_weight": lambda env: _weight(env._forward_reward_weight),
+    "control_weight": lambda env: _weight(env._ctrl_cost_weight),
+    "single": lambda env: control_kind(env) is np.float32,
+    "contact_weight": lambda env: _weight(env._contact_cost_weight),
+    "impact_weight": lambda env: _weight(env._impact_cost_weight),
+    "near_weight": lambda env: _weight(env._reward_near_weight),
+    "distance_weight": lambda env: _weight(env._reward_dist_weight),
+    "push_weight": lambda env: _weight(env._reward_control_weight),
+    "push_single": lambda env: push_kind(env) is np.float32,
+    "cost_range": lambda env: _limits(env._contact_cost_range),
+    "impact_range": lambda env: _limits(env._impact_cost_range),
+    "force_range": lambda env: _limits(env._contact_force_range),
+    "healthy": lambda env: _number(True * env._healthy_reward),
+    "unhealthy": lambda env: _number(False * env._healthy_reward),
+    "ends": lambda env: _flag(env._terminate_when_unhealthy),
+    "z_range": lambda env: _limits(env._healthy_z_range),
+    "angle_range": lambda env: _limits(env._healthy_angle_range),
+    "bounds_state": lambda env: True,
+    "state_range": lambda env: _limits(env._healthy_state_range),
+    "speed_limit": lambda env: 10.0,
+    "duration": lambda env: _number(env.dt),
+    "timestep": lambda env: _number(env.model.opt.timestep),
+    "mass": lambda env: _number(env.model.body_mass.sum()),
+    "body": lambda env: 3 * env.data.body(env._main_body).id,
+    "bodies": lambda env: tuple(3 * int(env.data.body(name).id) for name in ("tips_arm", "object", "goal")),
+    "fused": lambda env: dot_is_fused(),
+}
+
+
+# what bodies show besides: the attribute that tells it, the array, and its first number after the world's
+_SHOWN = (
+    ("_include_cinert_in_observation", "cinert", 10),
+    ("_include_cvel_in_observation", "cvel", 6),
+    ("_include_qfrc_actuator_in_observation", "qfrc_actuator", 6),
+    ("_include_cfrc_ext_in_observation", "cfrc_ext", 6),
+)
+_NOTHING = 2**31  # the first number of an array that is not observed
+
+
+def _position(arrays: Arrays, constants: Constants) -> Any:
+    return arrays.qpos[0], arrays.qpos[1]
+
+
+def observe_arrays(arrays: Arrays, constants: Constants, observation: NDArray[np.float64]) -> None:
+    """Write positions, velocities, and what a body shows besides."""
+    first, limit, (low, high) = constants.first, constants.speed_limit, constants.force_range
+    at = copy_from(arrays.qpos, first[0], observation, 0)
+    at = _copy_clipped(arrays.qvel, 0, -limit, limit, observation, at)
+    at = copy_from(arrays.cinert, first[1], observation, at)
+    at = copy_from(arrays.cvel, first[2], observation, at)
+    at = copy_from(arrays.qfrc_actuator, first[3], observation, at)
+    _copy_clipped(arrays.cfrc_ext, first[4], low, high, observation, at)
+
+
+@dataclass(frozen=True)
+class Task:
+    """Describes one class of environments. `outcome`, `before` and `observe` are compiled by numba."""
+
+    # `outcome(arrays, constants, start, action, extras) -> (reward, terminated)`. It writes the numbers of
+    # the infos, in their order, into `extras` `[K]`.
+    outcome: Callable[..., Any]
+    infos: tuple[str, ...]  # the keys of the info, in order
+    # key -> the type of its value, such as `np.float32`, or the size of its array; of others it is float64
+    kinds: Mapping[str, Callable[[Any], type | int]]
+    reads: tuple[str, ...] = ()  # names of the constants that are read before every batch
+    # `before(arrays, constants) -> start`: what is measured before the simulation
+    before: Callable[[Arrays, Constants], Any] = _position
+    # `observe(arrays, constants, observation)`: writes the observation `[n]`
+    observe: Callable[[Arrays, Constants, NDArray[np.float64]], None] = observe_arrays
+    num_hidden: int = 0  # number of positions that are not observed, if the environment excludes positions
+    reads_forces: bool = False  # whether the forces on bodies must be computed after the simulation
+    height: int = -1  # index of the height of the body in `qpos`, for the proof; -1: there is none
+
+    def constants(self, env: Any) -> Constants:
+        """Return the present constants. Raises an error for an environment that the task does not know."""
+        data = env.data
+        if data.ctrl.size > MAX_TERMS or (self.reads_forces and data.cfrc_ext.size > MAX_TERMS):
+            raise ValueError(f"more than {MAX_TERMS} terms in a sum")
+        values = {name: _READERS[name](env) for name in self.reads}
+        if "z_distance_from_origin" in self.infos:
+            values["first_height"] = _number(env.init_qpos[self.height])
+        size = 23  # of Pusher
+        if self.observe is observe_arrays:
+            excludes = getattr(env, "_exclude_current_positions_from_observation", False)
+            hidden = self.num_hidden if excludes else 0
+            size, first = data.qpos.size + data.qvel.size - hidden, [hidden]
+            for attribute, name, start in _SHOWN if self.reads_forces else ():
+                is_shown = getattr(env, attribute, False) is True
+                first.append(start if is_shown else _NOTHING)
+                size += getattr(data, name).size - start if is_shown else 0
+            values["first"] = tuple(first) if self.reads_forces else (hidden, *[_NOTHING] * len(_SHOWN))
+        if env.observation_space.shape != (size,):
+            raise ValueError(f"expected observations of size {env.observation_space.shape}, got {size}")
+        return Constants(**values)
+
+    def entries(self, env: Any) -> list[tuple[str, type | int]]:
+        """Return the keys of the info with the types of their values, or the sizes of their arrays."""
+        return [(name, self.kinds[name](env) if name in self.kinds else np.float64) for name in self.infos]
+
+    def columns(self, env: Any, extras: NDArray[np.float64], stepped: NDArray[np.bool_]) -> Columns:
+        """Return the infos of a batch."""
+        # `extras`: `[B, K]`, what `outcome` has written. `stepped`: `[B]`, whether the row took a step. The
+        # others have no info, and zeros in `extras`.
+        if not stepped.any():
+            return {}
+        columns, start = {}, 0
+        for name, kind in self.entries(env):
+            if isinstance(kind, int):
+                values = extras[:, start : start + kind].copy()
+                columns[name] = Column((values.dtype, (kind,)), values, stepped.copy())
+                start += kind
+            else:
+                columns[name] = Column(kind, extras[:, start].astype(kind), stepped.copy())
+                start += 1
+        return columns
+
+
+def _number(value: Any) -> float:
+    """Return an attribute of an environment as a float."""
+    if type(value) is float and value == value:
+        return value
+    is_number = isinstance(value, (int, float, np.integer, np.floating))
+    if not is_number or np.ndim(value) or float(value) != value:
+        raise ValueError(f"expected a number, got {value!r}")
+    return float(value)
+
+
+def _limits(values: Any) -> tuple[float, float]:
+    low, high = values
+    if type(low) is float and type(high) is float and low == low and high == high:  # the usual case
+        return low, high
+    return _number(low), _number(high)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"expected True or False, got {value!r}")
+    return bool(value)
+
+
+def _weight(value: Any) -> float:
+    """Return a weight that NumPy multiplies with a float64 in double precision."""
+    if type(value) is float and value == value:  # the usual case
+        return value
+    _kind_of_product(value, np.float64(1), np.float64)
+    return _number(value)
+
+
+def _kind_of_product(weight: Any, factor: Any, *expected: type) -> type:
+    """Return the type of a product, which depends on the version of NumPy."""
+    kind = type(weight * factor)
+    if kind not in expected:
+        raise ValueError(f"expected a product of type {expected}, got {kind}")
+    return kind
+
+
+def control_kind(env: Any) -> type:
+    """Return the type of the cost of the control, a weight times a sum of float32."""
+    return _kind_of_product(env._ctrl_cost_weight, np.float32(1), np.float32, np.float64)
+
+
+def push_kind(env: Any) -> type:
+    """Return the same for Pusher."""
+    return _kind_of_product(env._reward_control_weight, np.float32(1), np.float32, np.float64)
+
+
+def survive_kind(env: Any) -> type:
+    """Return the type of the reward for a healthy body, where health is a bool of NumPy."""
+    return type(np.bool_(True) * env._healthy_reward)

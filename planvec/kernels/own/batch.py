@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.kernels.base import UNLIMITED, layout_of
+from planvec.kernels.base import UNLIMITED, OpenedEnv, layout_of
 from planvec.kernels.own.declared import (
     OBSERVE_ARGUMENTS,
     STEP_ARGUMENTS,
@@ -66,32 +66,38 @@ class Blocks:
         """Step some rows."""
         # `columns`: the attributes, `[B, ...]` each; the given rows are overwritten in place.
         rewards, extras = np.empty(len(rows)), np.zeros(len(rows))
-        terminated = np.empty(len(rows), np.bool_)
-        for place in _blocks(len(rows)):
+        terminated, names = np.empty(len(rows), np.bool_), self._own.state
+        for part, padded in _blocks(len(rows)):
             given = {
-                "state": tuple([column[rows[place.padded]] for column in columns]),
-                "action": actions[place.padded],
+                "state": tuple([column[rows[padded]] for column in columns]),
+                "action": actions[padded],
                 "constants": constants,
             }
             results = self._step(*[given[name] for name in self._step_names])
             after, *others = self._checked(results)
-            names, size, own = self._own.state, place.last - place.first, rows[place.first : place.last]
+            own, num_rows = rows[part], len(padded)
             for name, column, array in zip(names, columns, after, strict=True):
-                column[own] = self._cast(name, array, place.num_rows, column)[:size]
-            part = slice(place.first, place.last)
+                array = np.asarray(array)
+                expected = (num_rows, *column.shape[1:])
+                if array.shape != expected or not np.can_cast(array.dtype, column.dtype, "same_kind"):
+                    raise ValueError(
+                        f"step of {self._own.owner}: expected {name} of shape {expected} and dtype "
+                        f"{column.dtype}, got {array.shape} and {array.dtype}"
+                    )
+                column[own] = array[: len(own)]
             for name, target, array in zip(
                 ("reward", "terminated", "extra"), (rewards, terminated, extras), others, strict=False
             ):
-                target[part] = self._numbers(name, array, place.num_rows)[:size]
+                target[part] = self._numbers(name, array, num_rows)[: len(own)]
         return rewards, terminated, extras
 
     def observe(self, columns: Arrays, constants: Any, out: Any) -> None:
         """Write the observations of all rows."""
         targets = list(leaves(out))
-        for place in _blocks(len(columns[0])):
-            state = tuple([column[place.padded] for column in columns])
+        for rows, padded in _blocks(len(columns[0])):
+            state, num_rows = tuple([column[padded] for column in columns]), len(padded)
             if self._observe is None:
-                parts: list[Any] = [np.concatenate([part.reshape(place.num_rows, -1) for part in state], 1)]
+                parts: list[Any] = [np.concatenate([part.reshape(num_rows, -1) for part in state], 1)]
             else:
                 given = {"state": state, "constants": constants}
                 observed = self._observe(*[given[name] for name in self._observe_names])
@@ -103,12 +109,12 @@ class Blocks:
                 )
             for target, part in zip(targets, parts, strict=True):
                 array = np.asarray(part)
-                expected = (place.num_rows, *target.shape[1:])
+                expected = (num_rows, *target.shape[1:])
                 if array.shape[:1] != expected[:1] or array.size != np.prod(expected):
                     raise ValueError(
                         f"observe of {self._own.owner}: expected shape {expected}, got {array.shape}"
                     )
-                target[place.first : place.last] = array.reshape(expected)[: place.last - place.first]
+                target[rows] = array.reshape(expected)[: rows.stop - rows.start]
 
     def _checked(self, results: Any) -> tuple[Any, ...]:
         """Return the results of a step."""
@@ -123,18 +129,6 @@ class Blocks:
             raise ValueError(f"step of {owner}: expected a state of {len(names)} arrays {names}, got {got}")
         return tuple(results)
 
-    def _cast(self, name: str, array: Any, num_rows: int, column: NDArray[Any]) -> NDArray[Any]:
-        """Return an attribute of the new states as an array of its dtype."""
-        array = np.asarray(array)
-        expected = (num_rows, *column.shape[1:])
-        if array.shape != expected or not np.can_cast(array.dtype, column.dtype, "same_kind"):
-            raise ValueError(
-                f"step of {self._own.owner}: expected {name} of shape {expected} and dtype {column.dtype}, "
-                f"got {array.shape} and {array.dtype}"
-            )
-        cast: NDArray[Any] = array
-        return cast
-
     def _numbers(self, name: str, array: Any, num_rows: int) -> NDArray[Any]:
         """Return one number for each row."""
         array = np.asarray(array)
@@ -146,19 +140,12 @@ class Blocks:
         return np.broadcast_to(array, (num_rows,))
 
 
-class _Place:
-    """Describes a block: rows from `first` to `last`, padded to `num_rows` with copies of the last one."""
-
-    def __init__(self, first: int, last: int, num_rows: int) -> None:
-        self.first, self.last, self.num_rows = first, last, num_rows
-        self.padded = np.minimum(np.arange(first, first + num_rows), last - 1)
-
-
-def _blocks(num_rows: int) -> Iterator[_Place]:
-    """Yield the blocks of so many rows."""
+def _blocks(num_rows: int) -> Iterator[tuple[slice, NDArray[np.int64]]]:
+    """Yield the rows of each block of so many rows: without, and with copies of the last one that pad it."""
     for first in range(0, num_rows, BLOCK_SIZES[-1]):
         size = min(num_rows - first, BLOCK_SIZES[-1])
-        yield _Place(first, first + size, 1 << (size - 1).bit_length())
+        padded = np.arange(first, first + (1 << (size - 1).bit_length()))
+        yield slice(first, first + size), np.minimum(padded, first + size - 1)
 
 
 _ROLLOUT_ROWS = 16_384  # rows whose random actions are drawn at once
@@ -175,10 +162,8 @@ class OwnBatchKernel:
     proved_horizon = 80
     block_sizes = BLOCK_SIZES
 
-    def __init__(
-        self, own: OwnKernel, env: gymnasium.Env[Any, Any], dtype: np.dtype[Any], time_limit: int | None
-    ) -> None:
-        layout = layout_of(dtype, own.state, env)
+    def __init__(self, own: OwnKernel, opened: OpenedEnv) -> None:
+        env, layout = opened.env, layout_of(opened, own.state)
         if layout.generator >= 0:
             raise ValueError(
                 "states hold the generator np_random, from which a kernel of whole batches does not draw: "
@@ -186,9 +171,9 @@ class OwnBatchKernel:
             )
         self._own = own
         # whether states tell which actions are legal; see `CompiledKernel`
-        self.has_masks = has_mask_field(env.action_space, dtype)
+        self.has_masks = has_mask_field(env.action_space, opened.dtype)
         self._space = env.action_space
-        self._limit = time_limit or UNLIMITED
+        self._limit = opened.time_limit or UNLIMITED
         self._counts = layout.elapsed >= 0
         self._known = KernelConstants(own, env.unwrapped)
         self._blocks = Blocks(own, env.observation_space)
@@ -204,36 +189,16 @@ class OwnBatchKernel:
         """Step rows and write their results. See `CompiledKernel.step`."""
         if self.has_masks and batch.same_dt != 1:
             return None
-        rows = _Rows(batch.states, self._own.state, self._limit if self._counts else UNLIMITED)
-        extras = np.zeros(rows.num_rows)
-        wanted = np.minimum(batch.dt, rows.left)
-        active, constants, is_first = rows.active(), self._known.constants, True
-        if not rows.are_finite(active):
+        rows = self._stepped(batch.states, out, batch.dt, lambda step: batch.actions)
+        if rows is None:
             return None
-        while len(active):
-            rewards, terminated, extra = self._advance(rows, active, batch.actions[active], constants)
-            # The first one is not added to 0, which would make -0 of it 0.
-            rows.rewards[active] = rewards if is_first else rows.rewards[active] + rewards
-            extras[active], is_first = extra, False
-            active = active[~terminated & (rows.num_steps[active] < wanted[active])]
-        rows.write(batch.states, out, self._counts)
+        constants = self._known.constants
         if out.observations is not None:
             self._blocks.observe(rows.columns, constants, out.observations)
         if info_keys == () or self._own.infos is None:
             return {}
-        columns = self._own.columns(constants, extras, out.observations, rows.num_steps > 0)
+        columns = self._own.columns(constants, rows.extras, out.observations, rows.num_steps > 0)
         return {name: columns[name] for name in info_keys or columns if name in columns}
-
-    def _advance(
-        self, rows: _Rows, active: NDArray[np.int64], actions: NDArray[Any], constants: Any
-    ) -> Stepped:
-        """Step some rows once. Their rewards are returned."""
-        stepped = self._blocks.step(rows.columns, active, actions, constants)
-        if not (rows.are_finite(active) and np.isfinite(stepped[0]).all()):
-            raise ValueError("a result is not finite")
-        rows.num_steps[active] += 1
-        rows.terminated[active] = stepped[1]
-        return stepped
 
     def rollout(self, batch: RolloutBatch, out: Outputs) -> bool:
         """Roll out rows and write their results. See `CompiledKernel.rollout`."""
@@ -246,29 +211,48 @@ class OwnBatchKernel:
         return all(self._roll(batch.part(part), out.part(part)) for part in parts)
 
     def _roll(self, batch: RolloutBatch, out: Outputs) -> bool:
-        rows = _Rows(batch.states, self._own.state, self._limit if self._counts else UNLIMITED)
-        wanted = np.minimum(batch.horizon, rows.left)
-        active, constants = rows.active(), self._known.constants
-        actions_at = self._actions(batch)
-        weight, step = 1.0, 0
-        if not rows.are_finite(active):
-            return False
-        while len(active):
-            actions = actions_at(step)[active]
-            rewards, terminated, _ = self._advance(rows, active, actions, constants)
-            rows.rewards[active] += weight * rewards
-            weight *= batch.discount
-            step += 1
-            active = active[~terminated & (step < wanted[active])]
-        rows.write(batch.states, out, self._counts)
-        return True
-
-    def _actions(self, batch: RolloutBatch) -> Any:
-        """Return a function from a step to the actions `[B, ...]` of all rows."""
         if batch.actions is not None:
             given = batch.actions.reshape(len(batch.states), batch.horizon, *batch.actions.shape[1:])
-            return lambda step: given[:, step]
-        return ActionStreams(self._space, batch.action_seed, batch.first_row, len(batch.states)).column
+            actions_at: Callable[[int], NDArray[Any]] = lambda step: given[:, step]  # noqa: E731
+        else:
+            streams = ActionStreams(self._space, batch.action_seed, batch.first_row, len(batch.states))
+            actions_at = streams.column
+        return self._stepped(batch.states, out, batch.horizon, actions_at, batch.discount) is not None
+
+    def _stepped(
+        self,
+        states: NDArray[Any],
+        out: Outputs,
+        num_steps: Any,  # of each row, or of all
+        actions_at: Callable[[int], NDArray[Any]],  # from a step to the actions `[B, ...]` of all rows
+        discount: float | None = None,  # None: steps, whose rewards are added up
+    ) -> _Rows | None:
+        """Step rows and write their results; None if a number is not finite."""
+        rows = _Rows(states, self._own.state, self._limit if self._counts else UNLIMITED)
+        wanted, weight, step = np.minimum(num_steps, rows.left), 1.0, 0
+        active = rows.active()
+        if not rows.are_finite(active):
+            return None
+        while len(active):
+            actions = actions_at(step)[active]
+            rewards, terminated, extras = self._blocks.step(
+                rows.columns, active, actions, self._known.constants
+            )
+            if not (rows.are_finite(active) and np.isfinite(rewards).all()):
+                raise ValueError("a result is not finite")
+            # The first reward of steps is not added to 0, which would make -0 of it 0.
+            if discount is None:
+                rows.rewards[active] = rewards if step == 0 else rows.rewards[active] + rewards
+                rows.extras[active] = extras
+            else:
+                rows.rewards[active] += weight * rewards
+                weight *= discount
+            rows.terminated[active] = terminated
+            rows.num_steps[active] += 1
+            step += 1
+            active = active[~terminated & (step < wanted[active])]
+        rows.write(states, out, self._counts)
+        return rows
 
 
 class _Rows:
@@ -285,6 +269,7 @@ class _Rows:
             self._elapsed = states["elapsed_steps"].astype(np.int64)
         self.left: NDArray[np.int64] = limit - self._elapsed  # steps that are left until the limit
         self.rewards = np.zeros(self.num_rows)  # sums of rewards
+        self.extras = np.zeros(self.num_rows)  # the numbers for infos, of the last step
         self.num_steps = np.zeros(self.num_rows, np.int64)  # steps taken
 
     def active(self) -> NDArray[np.int64]:

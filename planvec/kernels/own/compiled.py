@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-import gymnasium
 import numba
 import numpy as np
 from numba import njit, types
@@ -16,10 +15,10 @@ from numba.core.errors import NumbaError
 from numba.extending import intrinsic, make_attribute_wrapper, models, overload_method, register_model
 
 from planvec.kernels import step_loop
-from planvec.kernels.base import Field, Kernel, Layout, layout_of
-from planvec.kernels.compiled import CompiledKernel
+from planvec.kernels.base import Field, Kernel, Layout, OpenedEnv, layout_of
+from planvec.kernels.compiled import BoundLoop, CompiledKernel
 from planvec.kernels.digests import code_digest, has_full_digest
-from planvec.kernels.kernel_type import BoundLoop, CodeType
+from planvec.kernels.kernel_type import CodeType, generated
 from planvec.kernels.own.declared import (
     OBSERVE_ARGUMENTS,
     STEP_ARGUMENTS,
@@ -115,16 +114,6 @@ def _is_number(entry: Any) -> bool:
     return isinstance(entry, (types.Float, types.Integer, types.Boolean))
 
 
-def check_observe(own: OwnKernel, returned: Any, num_numbers: int) -> None:
-    """Check the type of the result of `observe`."""
-    entries = _entries(returned) or (returned,)
-    if len(entries) != num_numbers or not all(map(_is_number, entries)):
-        raise ValueError(
-            f"observe of {own.owner}: expected a tuple of {num_numbers} numbers as in its observation_space, "
-            f"got {returned}"
-        )
-
-
 # -- The argument `random` of a user's step in compiled code: it draws what `numpy.random.Generator` draws.
 #
 # `random` is an object with methods of the same names, so that the same function runs in Python, too.
@@ -164,11 +153,6 @@ def as_generator(typing_context: Any, words: Any) -> Any:
     return GENERATOR_TYPE(words), generate
 
 
-def _define(name: str, select: Any) -> None:
-    """Define a method of `random`."""
-    overload_method(GeneratorType, name)(select)
-
-
 def _select_integers(generator, low, high=None):  # type: ignore[no-untyped-def]
     """Return the compiled form of `integers(high)` or of `integers(low, high)`."""
     if high is None or isinstance(high, (types.NoneType, types.Omitted)):
@@ -176,21 +160,19 @@ def _select_integers(generator, low, high=None):  # type: ignore[no-untyped-def]
     return lambda generator, low, high=None: integer(generator.words, low, high)
 
 
-_define("random", lambda generator: lambda generator: random(generator.words))
-_define("integers", _select_integers)
-_define("standard_normal", lambda generator: lambda generator: standard_normal(generator.words))
-_define(
-    "uniform",
-    lambda generator, low=0.0, high=1.0: (
+_METHODS: dict[str, Any] = {
+    "random": lambda generator: lambda generator: random(generator.words),
+    "integers": _select_integers,
+    "standard_normal": lambda generator: lambda generator: standard_normal(generator.words),
+    "uniform": lambda generator, low=0.0, high=1.0: (
         lambda generator, low=0.0, high=1.0: uniform(generator.words, low, high)
     ),
-)
-_define(
-    "normal",
-    lambda generator, loc=0.0, scale=1.0: (
+    "normal": lambda generator, loc=0.0, scale=1.0: (
         lambda generator, loc=0.0, scale=1.0: loc + scale * standard_normal(generator.words)
     ),
-)
+}
+for _name, _select in _METHODS.items():
+    overload_method(GeneratorType, _name)(_select)
 
 
 # -- Turns the functions of a user into a `Kernel`: converts their arguments and results.
@@ -208,85 +190,65 @@ def kernel_of(own: OwnKernel, layout: Layout, shapes: list[tuple[int, ...]], con
         0 if field.is_array else field.size if shape else None
         for field, shape in zip(layout.fields, shapes, strict=True)
     )
+    action, size = layout.action, None if layout.has_scalar_action else layout.action.size
     given = {
         "state": types.Tuple(list(map(_type_of, layout.fields, sizes))),
-        "action": _action_type(layout),
+        "action": types.UniTuple(_type_of(action, 0), 1) if action.is_array else _type_of(action, size),
         "constants": numba.typeof(constants),
         "random": GENERATOR_TYPE,
     }
-    step, returned = compile_function(own, own.step, "step", STEP_ARGUMENTS, given)
-    check_step(own, returned, given["state"])
+    refuses = [*_if_not_finite(layout, sizes, "state", "return True"), "return False"]
     return Kernel(
         fields=own.state,
-        step=_flat_step(own, layout, step, sizes),
+        step=_flat_step(own, layout, sizes, given),
         observe=_flat_observe(own, layout, sizes, given),
         constants=lambda env: constants,
-        refuses=_flat_refuses(layout, sizes),
+        # Numbers that are not finite are left to the environment, which may raise.
+        refuses=generated("refuses", "state, ended, constants", refuses, {"isfinite": math.isfinite}),
         columns=None if own.infos is None else own.columns,
     )
 
 
-def _scalar(field: Field) -> Any:
-    """Return the type of the numbers of a field in compiled code."""
-    return numba.from_dtype(np.dtype(field.dtype))
-
-
 def _type_of(field: Field, size: int | None) -> Any:
-    """Return the type of an entry of the state."""
+    """Return the type of an entry of the state, or of an action; `size` as in `_Sizes`."""
+    scalar = numba.from_dtype(np.dtype(field.dtype))
     if size is None:
-        return _scalar(field)
-    return types.UniTuple(_scalar(field), size) if size else _array(field)
+        return scalar
+    return types.UniTuple(scalar, size) if size else types.Array(scalar, 1, "C", aligned=False)
 
 
-def _array(field: Field) -> Any:
-    """Return the type of a field of many numbers."""
-    return types.Array(_scalar(field), 1, "C", aligned=False)
-
-
-def _action_type(layout: Layout) -> Any:
-    """Return the type of the action."""
-    action = layout.action
-    if layout.has_scalar_action:
-        return _scalar(action)
-    if action.is_array:
-        return types.UniTuple(_array(action), 1)
-    return types.UniTuple(_scalar(action), action.size)
-
-
-def _flat_step(own: OwnKernel, layout: Layout, step: Any, sizes: _Sizes) -> Callable[..., Any]:
+def _flat_step(own: OwnKernel, layout: Layout, sizes: _Sizes, given: dict[str, Any]) -> Any:
     """Return the step in the form of `Kernel.step`. Arrays are written into those of the state."""
     # It raises an error if a result is not finite: Python raises errors where compiled code returns infinity.
     # Then the environment steps the batch.
-    given = {"state": _nested(sizes), "action": "action", "constants": "constants"}
-    given["random"] = "as_generator(random)"
-    call = ", ".join(given[name] for name in arguments_of(own.step, "step", STEP_ARGUMENTS))
-    lines, writes, entries, at = [f"results = function({call})"], list[str](), list[str](), 0
+    step, returned = compile_function(own, own.step, "step", STEP_ARGUMENTS, given)
+    check_step(own, returned, given["state"])
+    lines, writes, entries, at = [_call(own.step, "step", STEP_ARGUMENTS, sizes)], list[str](), list[str](), 0
     for index, size in enumerate(sizes):
         if size == 0:
             # All are copied before one is written, since a result may be an array of the state.
-            lines.append(f"array_{index} = results[0][{index}].copy()")
+            lines.append(f"array_{index} = result[0][{index}].copy()")
             writes.append(f"state[{at}][:] = array_{index}")
             entries.append(f"state[{at}]")
         elif size is None:
-            entries.append(f"results[0][{index}]")
+            entries.append(f"result[0][{index}]")
         else:
-            entries += [f"results[0][{index}][{number}]" for number in range(size)]
+            entries += [f"result[0][{index}][{number}]" for number in range(size)]
         at += size or 1
-    extra = "0.0" if own.infos is None else "results[3]"
     error = "raise ValueError('a result is not finite')"
-    lines += writes
     lines += [
+        *writes,
         f"after = ({', '.join(entries)},)",
         *_if_not_finite(layout, sizes, "after", error),
-        "if not isfinite(results[1]):",
+        "if not isfinite(result[1]):",
         f"    {error}",
-        f"return after, results[1], results[2], {extra}",
+        f"return after, result[1], result[2], {'0.0' if own.infos is None else 'result[3]'}",
     ]
     names = {"function": step, "as_generator": as_generator, "isfinite": math.isfinite}
-    return _function("step", "state, action, constants, random", lines, **names)
+    return generated("step", "state, action, constants, random", lines, names)
 
 
-def _flat_observe(own: OwnKernel, layout: Layout, sizes: _Sizes, given: dict[str, Any]) -> Callable[..., Any]:
+def _flat_observe(own: OwnKernel, layout: Layout, sizes: _Sizes, given: dict[str, Any]) -> Any:
     """Return `observe` in the form of `Kernel.observe`."""
     num_numbers = sum(field.size for field in layout.observation)
     if own.observe is None:
@@ -295,20 +257,29 @@ def _flat_observe(own: OwnKernel, layout: Layout, sizes: _Sizes, given: dict[str
                 f"observe of {own.owner}: expected a function, since the {num_numbers} numbers of an "
                 "observation are not those of the state, got None"
             )
-        return _function("observe", "state, constants", ["return state"])
+        return generated("observe", "state, constants", ["return state"], {})
     observe, returned = compile_function(own, own.observe, "observe", OBSERVE_ARGUMENTS, given)
-    check_observe(own, returned, num_numbers)
-    arguments = {"state": _nested(sizes), "constants": "constants"}
-    call = ", ".join(arguments[name] for name in arguments_of(own.observe, "observe", OBSERVE_ARGUMENTS))
+    entries = _entries(returned) or (returned,)
+    if len(entries) != num_numbers or not all(map(_is_number, entries)):
+        raise ValueError(
+            f"observe of {own.owner}: expected a tuple of {num_numbers} numbers as in its observation_space, "
+            f"got {returned}"
+        )
     result = "result" if isinstance(returned, types.BaseTuple) else "(result,)"
-    lines = [f"result = function({call})", f"return {result}"]
-    return _function("observe", "state, constants", lines, function=observe)
+    lines = [_call(own.observe, "observe", OBSERVE_ARGUMENTS, sizes), f"return {result}"]
+    return generated("observe", "state, constants", lines, {"function": observe})
 
 
-def _flat_refuses(layout: Layout, sizes: _Sizes) -> Callable[..., Any]:
-    """Return `Kernel.refuses`: numbers that are not finite are left to the environment, which may raise."""
-    lines = [*_if_not_finite(layout, sizes, "state", "return True"), "return False"]
-    return _function("refuses", "state, ended, constants", lines, isfinite=math.isfinite)
+def _call(function: Any, name: str, allowed: tuple[str, ...], sizes: _Sizes) -> str:
+    """Return a line that calls a function of a user, with a state in its form."""
+    entries, at = [], 0
+    for size in sizes:
+        numbers = [f"state[{at + number}]" for number in range(size or 1)]
+        entries.append(f"({', '.join(numbers)},)" if size else numbers[0])
+        at += size or 1
+    given = {"state": f"({', '.join(entries)},)", "random": "as_generator(random)"}
+    arguments = [given.get(argument, argument) for argument in arguments_of(function, name, allowed)]
+    return f"result = function({', '.join(arguments)})"
 
 
 def _if_not_finite(layout: Layout, sizes: _Sizes, state: str, then: str) -> list[str]:
@@ -324,27 +295,6 @@ def _if_not_finite(layout: Layout, sizes: _Sizes, state: str, then: str) -> list
     return [*lines, f"if {' or '.join(tests)}:", f"    {then}"] if tests else lines
 
 
-def _function(name: str, arguments: str, lines: list[str], **names: Any) -> Callable[..., Any]:
-    """Return a function with a body of generated lines."""
-    scope: dict[str, Any] = dict(names)
-    body = "\n".join(f"    {line}" for line in lines)
-    exec(f"def {name}({arguments}):\n{body}", scope)
-    made: Callable[..., Any] = scope[name]
-    return made
-
-
-def _nested(sizes: _Sizes) -> str:
-    """Return an expression for the state in the form for users, from `state` in the form of kernels."""
-    entries, index = [], 0
-    for size in sizes:
-        if size:
-            entries.append(f"({', '.join(f'state[{index + number}]' for number in range(size))},)")
-        else:
-            entries.append(f"state[{index}]")
-        index += size or 1
-    return f"({', '.join(entries)},)"
-
-
 # the loops that numba compiles for each kernel, and caches on disk
 _CACHED: tuple[Any, ...] = (step_loop.step_rows, step_loop.keep_ended, step_loop.roll_rows)
 
@@ -352,54 +302,34 @@ _CACHED: tuple[Any, ...] = (step_loop.step_rows, step_loop.keep_ended, step_loop
 class OwnCompiledKernel(CompiledKernel):
     """Steps and rolls out batches with the functions of a user."""
 
-    def __init__(
-        self,
-        own: OwnKernel,
-        env: gymnasium.Env[Any, Any],
-        dtype: np.dtype[Any],  # the dtype of one state
-        time_limit: int | None,
-        num_threads: int,
-    ) -> None:
-        self._own = own
-        self._known = KernelConstants(own, env.unwrapped)
-        layout = layout_of(dtype, own.state, env)
-        shapes = [dtype[name].shape for name in own.state]
-        kernel = kernel_of(own, layout, shapes, self._known.constants)
+    def __init__(self, own: OwnKernel, opened: OpenedEnv) -> None:
+        self._known = KernelConstants(own, opened.env.unwrapped)
+        shapes = [opened.dtype[name].shape for name in own.state]
+        kernel = kernel_of(own, layout_of(opened, own.state), shapes, self._known.constants)
         functions = [own.step] if own.observe is None else [own.step, own.observe]
         # numba's cache on disk knows functions by their digest. If that does not cover all that they use,
         # another program must not get them.
         self._is_cached = has_full_digest(*functions)
         form = (code_digest(*functions), shapes, own.infos is None)
-        self._own_digest = repr(form if self._is_cached else (*form, own.token))
+        digest = repr(form if self._is_cached else (*form, own.token))
         with self._cache():
-            super().__init__(kernel, env, dtype, time_limit, num_threads)
-
-    def _check_code(self, base: Any) -> None:
-        """Do nothing: the code is the user's, and the kernel is proved."""
-
-    def _digest(self) -> str:
-        return self._own_digest
+            super().__init__(kernel, opened, digest)
 
     @contextlib.contextmanager
     def _cache(self, *loops: Any) -> Iterator[None]:
         """Use numba's cache on disk or not, for the loops of batches and for others."""
-        if self._is_cached:
-            yield
-            return
-        for loop in (*_CACHED, *loops):
+        kept = () if self._is_cached else (*_CACHED, *loops)
+        for loop in kept:
             loop._cache.disable()
         try:
             yield
         finally:
-            for loop in (*_CACHED, *loops):
+            for loop in kept:
                 loop._cache.enable()
 
     def open_loop(self, loop: Any, code: CodeType, variant: Hashable, *examples: Any) -> BoundLoop:
         with self._cache(loop):
             return super().open_loop(loop, code, variant, *examples)
-
-    def _numbers(self) -> tuple[Any, ...] | None:
-        return None if self.has_changed() else super()._numbers()
 
     def _compile_step(self, repeats: bool) -> Callable[..., int]:
         with self._cache():

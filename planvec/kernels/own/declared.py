@@ -73,7 +73,7 @@ class OwnKernel:
             if "constants" in names:
                 given["constants"] = self.read_constants(env)
             observed = python_function(self.observe)(*[given[name] for name in names])
-        numbers = [number for part in _parts(observed) for number in _numbers(part)]
+        numbers = list(_numbers(observed))
         targets = list(leaves(rows))
         if len(numbers) != sum(target.size for target in targets):
             return None
@@ -142,21 +142,15 @@ def _constant(name: str, value: Any) -> Any:
     )
 
 
-def _parts(observed: Any) -> Iterator[Any]:
-    """Yield the numbers and arrays of what `observe` returned."""
+def _numbers(observed: Any) -> Iterator[Any]:
+    """Yield the numbers of what `observe` returned."""
     if isinstance(observed, (tuple, list)):
         for part in observed:
-            yield from _parts(part)
+            yield from _numbers(part)
+    elif isinstance(observed, np.ndarray):
+        yield from observed.reshape(-1)
     else:
         yield observed
-
-
-def _numbers(part: Any) -> Iterator[Any]:
-    """Yield the numbers of a number or an array."""
-    if isinstance(part, np.ndarray):
-        yield from part.reshape(-1)
-    else:
-        yield part
 
 
 # -- The kernels that users have declared in this process ----------------------------------------------------
@@ -173,11 +167,6 @@ class RegisteredKernels:
     def install(self) -> None:
         """Register all of them in this process."""
         _kernels.update(self.kernels)
-
-
-def register_kernel(env_class: type, kernel: OwnKernel) -> None:
-    """Use a kernel for exactly this class from now on."""
-    _kernels[env_class] = kernel
 
 
 def own_kernel_of(env_class: Any) -> OwnKernel | None:
@@ -323,7 +312,7 @@ def _declare(
         own = OwnKernel(
             env_class.__name__, step, names, constant_names, observe, infos, ignored_names, is_batched
         )
-        register_kernel(env_class, own)
+        _kernels[env_class] = own
         if isinstance(registered_codecs().envs.get(env_class, own.codec()), Named):  # not one of the user
             register_codec(env_class, own.codec())
         return step
@@ -350,9 +339,7 @@ class KernelConstants:
             constants = self._own.read_constants(self._env)
         except Exception:  # an attribute was deleted, or holds something else
             return True
-        return len(constants) != len(self.constants) or not all(map(_is_same, self.constants, constants))
-
-
-def _is_same(expected: Any, value: Any) -> bool:
-    """Return whether a constant is what it was, of the same type."""
-    return value is expected or (type(value) is type(expected) and same(expected, value))
+        return len(constants) != len(self.constants) or not all(
+            value is expected or (type(value) is type(expected) and same(expected, value))
+            for expected, value in zip(self.constants, constants, strict=True)
+        )
