@@ -34,7 +34,6 @@ from planvec.errors import EnvError, UnsupportedEnvError
 from planvec.rows import blank, list_rows, own_copy
 from planvec.stepping import ROW, ignores_interrupts, new_progress
 from planvec.vector.env_row import (
-    ROW_CLASSES,
     Ending,
     EnvRow,
     InfoForm,
@@ -241,7 +240,7 @@ class ResidentEnvs:
         failure: Exception | None = None
         # notices what the environments change that they share, if nothing of that was found
         self.watch: Watch | None = None
-        make_row, proofs = ROW_CLASSES[options.mode], options.proofs
+        proofs = options.proofs
         saves_states = options.on_crash in (None, OnCrash.RESTORE)
         functions = EnvFunctions(env_fns) if proofs is None else None
         given = {} if functions is None else functions.digests()
@@ -254,7 +253,7 @@ class ResidentEnvs:
                         raise
                     failure = error  # only one may exist at a time, perhaps
                     break
-                self.rows.append(make_row(env, options.info_form is InfoForm.VECTOR))
+                self.rows.append(EnvRow(env, options.mode, options.info_form is InfoForm.VECTOR))
             if not saves_states:
                 self.inexact = 'on_crash: expected "restore" to save states, got another'
             elif proofs is not None:
@@ -354,8 +353,7 @@ class ResidentEnvs:
             try:
                 for index in range(len(outcomes), len(rows)):
                     progress[ROW] = index
-                    row = rows[index]
-                    outcomes.append(row.step_lost() if row.is_lost else row.step(listed[index]))
+                    outcomes.append(rows[index].step(listed[index]))
                 break
             except BaseException as error:
                 note_error(error, len(outcomes), work.reply)
