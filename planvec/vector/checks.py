@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
-from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from planvec.backends import num_cores
@@ -51,11 +50,6 @@ def check_max_concurrency(max_concurrency: Any) -> int | None:
     if max_concurrency < 1:
         raise ValueError(f"`max_concurrency` must be a positive or None, got {max_concurrency}.")
     return int(max_concurrency)
-
-
-def check_mode(mode: Any) -> AutoresetMode:
-    """Return an autoreset mode, given itself or its value ("NextStep")."""
-    return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
 
 
 def check_on_crash(on_crash: Any) -> OnCrash | None:
@@ -136,7 +130,10 @@ def _checked(space: Space[Any], actions: Any, num_rows: int) -> Any:
         raise TypeError(f"actions: expected one action per environment, got {type(actions).__name__}")
     if len(actions) != num_rows:
         raise ValueError(f"actions: expected {num_rows}, one per environment, got {len(actions)}")
-    return _stacked(space, actions)
+    if not is_fixed(space) or isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return list(actions)
+    array = np.asarray(actions)  # if they can be one
+    return list(actions) if array.dtype.hasobject else array
 
 
 def _as_list(tree: Any) -> list[Any]:
@@ -145,11 +142,3 @@ def _as_list(tree: Any) -> list[Any]:
         columns = zip(*map(_as_list, tree.values()), strict=True)
         return [dict(zip(tree, row, strict=True)) for row in columns]
     return list(zip(*map(_as_list, tree), strict=True)) if isinstance(tree, tuple) else list(tree)
-
-
-def _stacked(space: Space[Any], actions: Sequence[Any]) -> Any:
-    """Return a list of actions as an array if it can be one."""
-    if not is_fixed(space) or isinstance(space, (spaces.Dict, spaces.Tuple)):
-        return list(actions)
-    array = np.asarray(actions)
-    return list(actions) if array.dtype.hasobject else array

@@ -35,7 +35,6 @@ from planvec.vector.operations import (
     Chunk,
     OnCrash,
     Operation,
-    Reply,
     RowArrays,
     Rows,
     RowsCall,
@@ -45,61 +44,6 @@ from planvec.vector.resident_envs import EngineOptions, ResidentEnvs
 from planvec.vector.worker_rows import RowsLayout, RowsServer, WorkerRows
 
 _log = logging.getLogger("planvec")
-
-# time of a part of the rows of a worker that are done one after another: many times what a message costs
-_PART_SECONDS = 2e-3
-
-# -- Performs operations on environments in this process -----------------------------------------------------
-
-
-class LocalRows:
-    """Performs operations at once. Has the members of `WorkerRows` that `Engine` uses."""
-
-    first_row = 0
-    seconds_per_step = 0.0
-
-    def __init__(self, resident: ResidentEnvs) -> None:
-        self.resident = resident
-        self.num_rows = len(resident.rows)
-
-    def prepare(self, chunk: Chunk) -> None:
-        """Do nothing; see `WorkerRows.prepare`."""
-
-    def submit(self, chunk: Chunk) -> None:
-        """Perform an operation."""
-        operation, out = chunk.operation, chunk.out
-        if out is not None and operation.name != "step":
-            out.make(self.resident.observation_space, len(chunk.rows))
-        reply = self.perform(operation, RowArrays.unmade() if out is None else out)
-        if operation.name in ("call", "get_attribute", "apply"):
-            # The environment may change the values later. An environment itself may bear no copy.
-            reply.value = [
-                value if isinstance(value, gymnasium.Env) else kept(value) for value in reply.value
-            ]
-        chunk.finish(reply)
-
-    def perform(self, operation: Operation, out: RowArrays) -> Reply:
-        """Perform an operation; see `ResidentEnvs.perform`."""
-        reply = self.resident.perform(operation, out)
-        if operation.name == "step":
-            num_rows = self.num_rows if operation.rows is None else len(operation.rows)
-            self.seconds_per_step = reply.seconds / num_rows
-        if reply.observations is not None:  # they lie in no array: the environment may change them later
-            reply.observations = [kept(observation) for observation in reply.observations]
-        return reply
-
-
-RowGroup = LocalRows | WorkerRows  # performs operations on consecutive rows
-
-
-def rows_per_part(group: RowGroup) -> int:
-    """Return how many rows of a group are done at once, so that none waits long for the others."""
-    if not group.seconds_per_step:
-        return group.num_rows
-    return max(1, min(group.num_rows, int(_PART_SECONDS / group.seconds_per_step)))
-
-
-# -- Holds all environments ----------------------------------------------------------------------------------
 
 
 class ServerFactory:
@@ -135,23 +79,24 @@ class Engine:
         self.stats = Stats()  # counts the exits of workers
         self._options = options
         self._processes: ServedProcesses | None = None
-        self._local: LocalRows | None = None
+        self._local: ResidentEnvs | None = None
         self._is_closed = self._is_submitting = False
         # The chunks that are not submitted yet. One queue for all calls: a later one must not overtake those
         # of a call that was abandoned.
-        self._waiting: deque[tuple[RowGroup, Chunk]] = deque()
+        self._waiting: deque[tuple[WorkerRows, Chunk]] = deque()
         self._num_running = 0  # chunks at work, if their number is limited
         try:
-            self.groups = self._open(env_fns)  # perform operations on consecutive environments
+            self.groups = self._open(env_fns)  # the workers, which have consecutive environments
         except WorkerStartError:
             for env_fn in () if options.num_workers else env_fns:  # what a function raises here says more
                 env_fn().close()
             raise
-        bounds = [group.first_row for group in self.groups]
+        starts = [group.first_row for group in self.groups]
+        self.bounds = [*(starts or [0]), self.num_envs]  # of the rows of each worker
         self._all_rows = np.arange(self.num_envs)
-        self._group_of_row = np.searchsorted(bounds, self._all_rows, side="right") - 1
+        self._group_of_row = np.searchsorted(starts, self._all_rows, side="right") - 1
 
-    def _open(self, env_fns: Sequence[Callable[[], Any]]) -> Sequence[RowGroup]:
+    def _open(self, env_fns: Sequence[Callable[[], Any]]) -> list[WorkerRows]:
         """Open the environments as the user wants, and in a process each if that could have other results."""
         wanted = separate = self._options
         for_workers, can_fork = env_fns, hasattr(os, "fork")
@@ -195,11 +140,10 @@ class Engine:
         self._options = replace(separate, num_workers=self.num_envs, proofs=proofs)
         return self._open_workers(for_workers)
 
-    def _open_here(self, env_fns: Sequence[Callable[[], Any]]) -> Sequence[RowGroup]:
-        resident = ResidentEnvs(env_fns, self._options)
-        self._local = LocalRows(resident)
-        self.layouts = [RowsLayout.of(resident)]
-        return [self._local]
+    def _open_here(self, env_fns: Sequence[Callable[[], Any]]) -> list[WorkerRows]:
+        self._local = ResidentEnvs(env_fns, self._options)
+        self.layouts = [RowsLayout.of(self._local)]
+        return []
 
     def _open_workers(self, env_fns: Sequence[Callable[[], Any]]) -> list[WorkerRows]:
         options = self._options
@@ -261,7 +205,7 @@ class Engine:
         if self._processes is not None:
             self._processes.close()
         if self._local is not None:
-            self._local.resident.close()
+            self._local.close()
 
     # -- operations ---------------------------------------------------------------------------------
 
@@ -278,14 +222,33 @@ class Engine:
         # `in_parts`: the rows of a worker one after another if they are slow. If an argument cannot be sent
         # (InvalidBatchError), nothing was sent.
         self._check_open()
-        if in_parts and rows is None and any(rows_per_part(group) < group.num_rows for group in self.groups):
+        out = RowArrays.unmade() if name in WITH_ARRAYS else None
+        chunk_rows = self._all_rows if rows is None else rows
+        # A step in this process makes them of what the environments return, which is faster.
+        if out is not None and not (self._local is not None and name == "step" and len(chunk_rows)):
+            out.make(self.layouts[0].observation_spaces[0], len(chunk_rows))
+        if self._local is not None:
+            if not len(chunk_rows):
+                return RowsCall((), out)
+            operation = Operation(name, rows, per_row, common)
+            reply = self._local.perform(operation, RowArrays.unmade() if out is None else out)
+            # A chunk takes long beside a step of few cheap environments. (`EnvPool.send` needs one,
+            # and those of DI-engine have infos.)
+            if name == "step" and reply.is_plain and not in_parts:
+                return RowsCall((), out)
+            # The environment may change later what lies in no array. An environment itself may bear no copy.
+            if reply.observations is not None:
+                reply.observations = [kept(observation) for observation in reply.observations]
+            if name in ("call", "get_attribute", "apply"):
+                reply.value = [v if isinstance(v, gymnasium.Env) else kept(v) for v in reply.value]
+            chunk = Chunk(operation, chunk_rows, out)
+            chunk.finish(reply)
+            return RowsCall([chunk], out)
+        order = None
+        if in_parts and rows is None and any(group.rows_per_part < group.num_rows for group in self.groups):
             rows = self._all_rows
-        out, order = RowArrays.unmade() if name in WITH_ARRAYS else None, None
-        if out is not None and (self._local is None or rows is not None):
-            num_rows = self.num_envs if rows is None else len(rows)
-            out.make(self.layouts[0].observation_spaces[0], num_rows)
         # per chunk: who performs it, its rows there, and their positions in the arguments and in the results
-        parts: list[tuple[RowGroup, NDArray[np.intp] | None, Rows, slice]] = []
+        parts: list[tuple[WorkerRows, NDArray[np.intp] | None, Rows, slice]] = []
         if rows is None:
             for group in self.groups:
                 place = slice(group.first_row, group.first_row + group.num_rows)
@@ -298,26 +261,22 @@ class Engine:
             starts = [0, *(np.flatnonzero(np.diff(owners[by_group])) + 1).tolist()] if len(rows) else []
             for start, stop in itertools.pairwise([*starts, len(rows)]):
                 group = self.groups[owners[by_group[start]]]
-                size = rows_per_part(group) if in_parts else stop - start
+                size = group.rows_per_part if in_parts else stop - start
                 for first in range(start, stop, size):
                     place = slice(first, min(first + size, stop))
                     chosen = by_group[place]
                     parts.append((group, rows[chosen] - group.first_row, chosen, place))
-        waiting: list[tuple[RowGroup, Chunk]] = []
+        waiting: list[tuple[WorkerRows, Chunk]] = []
         for group, local, taken, place in parts:
             arguments = tuple(part_of(argument, taken) for argument in per_row)
             part = out if out is None or len(parts) == 1 else out.results(place)
-            chunk_rows = (self._all_rows if rows is None else rows)[taken]
-            chunk = Chunk(Operation(name, local, arguments, common), chunk_rows, part)
+            chunk = Chunk(Operation(name, local, arguments, common), chunk_rows[taken], part)
             group.prepare(chunk)
             waiting.append((group, chunk))
-        if self._processes is None:
-            for group, chunk in waiting:
-                group.submit(chunk)
-        else:
-            with self._processes.lock, DelayedSignals():  # it begins on all workers, though a handler raises
-                self._waiting.extend(waiting)
-                self._submit_waiting()
+        assert self._processes is not None
+        with self._processes.lock, DelayedSignals():  # it begins on all workers, though a handler raises
+            self._waiting.extend(waiting)
+            self._submit_waiting()
         return RowsCall([chunk for _, chunk in waiting], out, order)
 
     def _submit_waiting(self) -> None:
@@ -358,17 +317,7 @@ class Engine:
         """Begin to step rows, given actions `[B, *action shape]`. Other arguments as for `begin`."""
         num_rows = self.num_envs if rows is None else len(rows)
         checked = check_actions(self.layouts[0].action_spaces[0], actions, num_rows)
-        if self._local is None or rows is not None or in_parts:
-            return self.begin("step", (checked,), rows=rows, in_parts=in_parts)
-        # Without the parts of `begin`, which take long beside a step of few cheap environments.
-        self._check_open()
-        operation, out = Operation("step", None, (checked,)), RowArrays.unmade()
-        reply = self._local.perform(operation, out)
-        if reply.is_plain:
-            return RowsCall((), out)
-        chunk = Chunk(operation, self._all_rows, out)
-        chunk.finish(reply)
-        return RowsCall([chunk], out)
+        return self.begin("step", (checked,), rows=rows, in_parts=in_parts)
 
     def finish(self, call: RowsCall, timeout: float | None = None) -> None:
         """Wait for a call, at most some seconds. After an error, its results are lost."""

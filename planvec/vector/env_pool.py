@@ -91,7 +91,7 @@ class EnvPool(StatesFace):
         factories = checks.check_env_fns(env_fns)
         options = EngineOptions(
             num_workers=checks.check_num_workers(num_workers, len(factories)),
-            mode=checks.check_mode(autoreset_mode),
+            mode=AutoresetMode(autoreset_mode),
             start_method=start_method,
             timeout=timeout,
             max_restarts=max_restarts,
@@ -210,9 +210,9 @@ class EnvPool(StatesFace):
         rows = np.concatenate([chunk.rows for chunk in ready])
         is_kept = is_busy[rows]
         order = None if is_kept.all() else np.flatnonzero(is_kept)
-        result = RowsCall(ready, order=order).result(InfoForm.VECTOR)
+        result = self._finish(RowsCall(ready, order=order))
         is_busy[rows] = False
-        return PoolStep(*self._finished(result), rows[is_kept])
+        return PoolStep(*result, rows[is_kept])
 
     # -- environments -------------------------------------------------------------------------------
 
@@ -263,12 +263,9 @@ class EnvPool(StatesFace):
     # -- helpers ------------------------------------------------------------------------------------
 
     def _finish(self, call: RowsCall) -> RowsResult:
-        """Wait for a call, and return its results."""
+        """Wait for a call, and return its results, with observations in the form for users."""
         self._engine.finish(call)
-        return self._finished(call.result(InfoForm.VECTOR))
-
-    def _finished(self, result: RowsResult) -> RowsResult:
-        """Return results with observations in the form for users."""
+        result = call.result(InfoForm.VECTOR)
         if not isinstance(result.observations, list):
             return result
         return result._replace(observations=finish_rows(self.single_observation_space, result.observations))

@@ -1,4 +1,4 @@
-"""Defines `EnvRow`, one environment that is stepped on from where it stands: one class per autoreset mode.
+"""Defines `EnvRow`, one environment that is stepped on from where it stands.
 
 The modes and their infos are those of Gymnasium (https://farama.org/Vector-Autoreset-Mode).
 """
@@ -6,7 +6,6 @@ The modes and their infos are those of Gymnasium (https://farama.org/Vector-Auto
 from __future__ import annotations
 
 import inspect
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
@@ -72,10 +71,10 @@ Ending = tuple[Any, dict[str, Any]]
 # -- One environment that is stepped on from where it stands -------------------------------------------------
 
 
-class EnvRow(ABC):
-    """Steps one environment, and resets it when an episode has ended."""
+class EnvRow:
+    """Steps one environment, and resets it when an episode has ended, as its mode wants."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], passes_options: bool) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], mode: AutoresetMode, passes_options: bool) -> None:
         self.env = env
         self.observation: Any = None  # the current observation; None before the first reset
         # `terminated`: whether the last step has terminated the episode, and no reset followed. `truncated`:
@@ -86,7 +85,9 @@ class EnvRow(ABC):
         self.needs_reset = self.is_lost = False
         # the end of an episode in the last step; None if it did not end, or if the mode has no such
         self.ending: Ending | None = None
-        self._no_reward: Any = 0.0  # of the shape of others
+        self._resets_in_step = mode is AutoresetMode.SAME_STEP
+        self._resets_in_next = mode is AutoresetMode.NEXT_STEP
+        self._reward: Any = 0.0  # the last one
         self._step: Step = self._checked_step
         self._is_stepped = False
         self._reset: Callable[..., tuple[Any, dict[str, Any]]] = env.reset
@@ -120,76 +121,37 @@ class EnvRow(ABC):
         self.observation = observation
         return observation, info
 
-    @abstractmethod
     def step(self, action: Any) -> Outcome:
-        """Step the environment, or reset it."""
+        """Step the environment, or reset it in the step after an end, which ignores the action."""
+        if self.is_lost:
+            self.is_lost = False
+            outcome: Outcome = (self.observation, self._no_reward(), False, True, {"worker_exited": True})
+        elif self.needs_reset:
+            self.observation, info = self._reset()
+            self.needs_reset = self.terminated = self.truncated = False
+            return self.observation, self._no_reward(), False, False, info
+        else:
+            outcome = self._step(action)
+        observation, self._reward, terminated, truncated, info = outcome
+        if terminated or truncated:
+            if self._resets_in_step:
+                observation, info = own_copy(observation), own_copy(info)  # the reset may write into them
+                self.observation, reset_info = self._reset()
+                self.ending = observation, reset_info
+                self.terminated = self.truncated = False
+                return self.observation, self._reward, terminated, truncated, info
+            self.needs_reset = self._resets_in_next
+        self.observation, self.terminated, self.truncated = observation, terminated, truncated
+        return outcome
+
+    def _no_reward(self) -> Any:
+        """Return no reward, of the shape of others."""
+        return np.zeros(np.shape(self._reward)) if np.ndim(self._reward) else 0.0
 
     def restore_flags(self, terminated: bool, truncated: bool) -> None:
         """Note the flags of the state that the environment was put into."""
-        self.terminated, self.truncated = terminated, truncated
-        self.needs_reset = self.is_lost = False
-
-    def step_lost(self) -> Outcome:
-        """Report that the episode was lost with its worker, as a truncation."""
-        self.is_lost, self.truncated = False, True
-        return self.observation, self._no_reward, False, True, {"worker_exited": True}
-
-
-class _NextStepRow(EnvRow):
-    """Resets the environment in the step after the end of an episode, and ignores the action of that step."""
-
-    def step(self, action: Any) -> Outcome:
-        if self.needs_reset:
-            self.observation, info = self._reset()
-            self.needs_reset = self.terminated = self.truncated = False
-            return self.observation, self._no_reward, False, False, info
-        outcome = self._step(action)
-        self.observation, reward, self.terminated, self.truncated, _ = outcome
-        if type(reward) is not float:
-            self._no_reward = np.zeros(np.shape(reward)) if np.ndim(reward) else 0.0
-        self.needs_reset = bool(self.terminated or self.truncated)
-        return outcome
-
-    def restore_flags(self, terminated: bool, truncated: bool) -> None:
-        super().restore_flags(terminated, truncated)
-        self.needs_reset = terminated or truncated
-
-    def step_lost(self) -> Outcome:
-        self.needs_reset = True
-        return super().step_lost()
-
-
-class _SameStepRow(EnvRow):
-    """Resets the environment in the step that ends an episode."""
-
-    def step(self, action: Any) -> Outcome:
-        observation, reward, terminated, truncated, info = outcome = self._step(action)
-        if not (terminated or truncated):
-            self.observation = observation
-            return outcome
-        return self._end(observation, reward, terminated, truncated, info)
-
-    def _end(
-        self, observation: Any, reward: Any, terminated: bool, truncated: bool, info: dict[str, Any]
-    ) -> Outcome:
-        observation, info = own_copy(observation), own_copy(info)  # the reset may write into the same objects
-        self.observation, reset_info = self._reset()
-        self.ending = observation, reset_info
-        return self.observation, reward, terminated, truncated, info
-
-    def step_lost(self) -> Outcome:
-        outcome = self._end(*super().step_lost())
-        self.truncated = False
-        return outcome
-
-
-class _DisabledRow(EnvRow):
-    """Never resets the environment by itself."""
-
-    def step(self, action: Any) -> Outcome:
-        outcome = self._step(action)
-        self.observation, _, self.terminated, self.truncated, _ = outcome
-        return outcome
+        self.terminated, self.truncated, self.is_lost = terminated, truncated, False
+        self.needs_reset = self._resets_in_next and (terminated or truncated)
 
 
 def _takes_options(reset: Any, passes_options: bool) -> bool:
@@ -201,13 +163,6 @@ def _takes_options(reset: Any, passes_options: bool) -> bool:
     if "options" in parameters:
         return passes_options or parameters["options"].default is inspect.Parameter.empty
     return passes_options and any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-
-
-ROW_CLASSES: dict[AutoresetMode, type[EnvRow]] = {
-    AutoresetMode.NEXT_STEP: _NextStepRow,
-    AutoresetMode.SAME_STEP: _SameStepRow,
-    AutoresetMode.DISABLED: _DisabledRow,
-}
 
 
 # -- Saves and restores the environments of one worker, with what they need besides their states.

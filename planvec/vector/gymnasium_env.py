@@ -169,7 +169,7 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         self.num_envs = len(self.env_fns)
         self.shared_memory, self.copy, self.context, self.daemon = shared_memory, copy, context, daemon
         self.worker, self.observation_mode, self.max_concurrency = worker, observation_mode, max_concurrency
-        self.autoreset_mode = checks.check_mode(autoreset_mode)
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
         count = checks.check_num_workers(num_workers, self.num_envs)
         limit = checks.check_max_concurrency(max_concurrency)
         self._engine = Engine(

@@ -110,8 +110,18 @@ class RowFailure:
     @classmethod
     def of(cls, error: BaseException) -> RowFailure:
         """Return the description of a caught exception."""
+        pickled = None
+        if isinstance(error, Exception):
+            attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
+            for kept in (attributes, {}):
+                try:
+                    pickled = cloudpickle.dumps((type(error), error.args, kept))
+                    load_pickled(pickled)
+                    break
+                except Exception:
+                    pickled = None
         text = "".join(traceback.format_exception(error))
-        return cls(type(error).__name__, text_of(error), text, _pickle(error))
+        return cls(type(error).__name__, text_of(error), text, pickled)
 
     def to_error(self) -> Exception:
         """Return the exception to raise, with the remote traceback as its cause."""
@@ -128,20 +138,6 @@ class RowFailure:
         raised = error if isinstance(error, Exception) else EnvError(f"{self.type_name}: {self.detail}")
         raised.__cause__ = RemoteTraceback(self.text)
         return raised
-
-
-def _pickle(error: BaseException) -> bytes | None:
-    if not isinstance(error, Exception):
-        return None
-    attributes = {name: value for name, value in vars(error).items() if name != "__notes__"}
-    for kept in (attributes, {}):
-        try:
-            data: bytes = cloudpickle.dumps((type(error), error.args, kept))
-            load_pickled(data)
-        except Exception:
-            continue
-        return data
-    return None
 
 
 # -- Defines operations --------------------------------------------------------------------------------------
@@ -194,43 +190,30 @@ class Reply:
     seconds: float = 0.0  # time that the operation took in the worker
 
     @property
-    def replaces_arrays(self) -> bool:
-        """Whether it has observations or rewards, in place of those in arrays."""
-        return self.observations is not None or self.rewards is not None
-
-    @property
     def is_plain(self) -> bool:
         """Whether all results of a step lie in arrays."""
-        return not (self.infos is not None or self.replaces_arrays or self.errors)
+        return self.infos is None and self.observations is None and self.rewards is None and not self.errors
 
 
 # -- Defines chunks ------------------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
 class Chunk(ServedRequest):
     """Holds an operation until it is done, and the arrays that its results go to."""
 
-    # `rows`: `[B]`, counted from the first row of the vector environment. `out`: receives the results, `[B]`;
-    # None if the operation has none, or if the caller wants none.
-
-    def __init__(
-        self, operation: Operation, rows: NDArray[np.intp], out: RowArrays | None, is_internal: bool = False
-    ) -> None:
-        self.operation = operation
-        self.rows = rows
-        self.out = out
-        self.is_internal = is_internal  # whether it belongs to the recovery of a worker
-        # `has_actions_in_memory`: whether the worker may still read its actions in the shared memory.
-        # `is_abandoned`: whether the caller wants no result any more
-        self.is_abandoned = self.has_actions_in_memory = False
-        self.num_exits = 0.0  # how often a worker exited while it worked on this chunk
-        self.writer: Callable[[Chunk], bytes] | None = None  # writes the operation for a worker
-        # the operation as bytes; None if its actions go into the shared memory
-        self.payload: bytes | None = None
-        self.reply: Reply | None = None  # the results that are no arrays; None until it is done
-        # What ended the operation: the crash of the worker, for example. None if there is a reply.
-        self.error: Exception | None = None
-        self.on_done: Callable[[], None] | None = None
+    operation: Operation
+    rows: NDArray[np.intp]  # `[B]`, counted from the first row of the vector environment
+    out: RowArrays | None  # receives the results, `[B]`; None if the operation has none, or nobody wants them
+    is_internal: bool = False  # whether it belongs to the recovery of a worker
+    is_abandoned: bool = False  # whether the caller wants no result any more
+    has_actions_in_memory: bool = False  # whether the worker may still read its actions in the shared memory
+    num_exits: float = 0.0  # how often a worker exited while it worked on this chunk
+    writer: Callable[[Chunk], bytes] | None = None  # writes the operation for a worker
+    payload: bytes | None = None  # the operation as bytes; None if its actions go into the shared memory
+    reply: Reply | None = None  # the results that are no arrays; None until it is done
+    error: Exception | None = None  # what ended it, such as the crash of the worker; None if there is a reply
+    on_done: Callable[[], None] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -284,21 +267,15 @@ class RowsResult(NamedTuple):
     infos: Any  # in the form of the face; `{}` if all are empty
 
 
+@dataclass(slots=True, eq=False)
 class RowsCall:
     """Holds the chunks of one call, and joins their results when all are done."""
 
-    # `out`: the results, `[B]`, in the order of the chunks; None: they are joined from those of the chunks.
-    # `order`: positions in the chunks of the rows to return, in this order; None: all.
-
-    def __init__(
-        self,
-        chunks: Sequence[Chunk],
-        out: RowArrays | None = None,
-        order: NDArray[np.intp] | None = None,
-    ) -> None:
-        self.chunks = chunks
-        self.out = out
-        self.order = order
+    chunks: Sequence[Chunk]
+    # the results, `[B]`, in the order of the chunks; None: they are joined from those of the chunks
+    out: RowArrays | None = None
+    # positions in the chunks of the rows to return, in this order; None: all
+    order: NDArray[np.intp] | None = None
 
     def is_done(self) -> bool:
         """Return whether all chunks are done."""
@@ -337,7 +314,7 @@ class RowsCall:
             return RowsResult(out.observations, out.rewards, out.terminated, out.truncated, {})
         self.raise_errors()
         replies = [chunk.reply for chunk in self.chunks if chunk.reply is not None]
-        if out is None or any(reply.replaces_arrays for reply in replies):
+        if out is None or any(r.observations is not None or r.rewards is not None for r in replies):
             out = RowArrays.joined([chunk.out for chunk in self.chunks if chunk.out is not None])
         infos: Any = {}
         if any(reply.infos is not None for reply in replies):

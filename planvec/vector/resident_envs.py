@@ -34,7 +34,6 @@ from planvec.errors import EnvError, UnsupportedEnvError
 from planvec.rows import blank, list_rows, own_copy
 from planvec.stepping import ROW, ignores_interrupts, new_progress
 from planvec.vector.env_row import (
-    ROW_CLASSES,
     Ending,
     EnvRow,
     InfoForm,
@@ -113,16 +112,13 @@ def _write(space: gymnasium.Space[Any], observations: Sequence[Any], out: Any, r
     if isinstance(space, spaces.Dict):
         for key, child in space.spaces.items():
             _write(child, [observation[key] for observation in observations], out[key], rows)
-    elif isinstance(space, spaces.Tuple):
+        return
+    if isinstance(space, spaces.Tuple):
         for index, child in enumerate(space.spaces):
             _write(child, [observation[index] for observation in observations], out[index], rows)
-    elif len(observations):
-        _write_leaf(space, observations, out, rows)
-
-
-def _write_leaf(
-    space: gymnasium.Space[Any], observations: Sequence[Any], out: NDArray[Any], rows: Rows
-) -> None:
+        return
+    if not len(observations):
+        return
     shape = out.shape[1:]
     if out[0].nbytes <= _LARGE:
         stacked = np.array(observations)
@@ -141,16 +137,14 @@ def _write_leaf(
 
 def put_outcomes(
     space: gymnasium.Space[Any],
-    observations: Sequence[Any],  # `[B]`; None where an environment raised
-    given_rewards: Sequence[Any],
-    terminated: Sequence[bool],
-    truncated: Sequence[bool],
+    columns: Sequence[Sequence[Any]],  # observations, None where an environment raised; rewards; the flags
     work: Work,
     keeps_dtype: bool,
 ) -> None:
     """Write the outcomes of steps, but their infos."""
     # The reply receives the errors, observations of variable size, and rewards that are vectors or must keep
     # a dtype other than float64.
+    observations, given_rewards, terminated, truncated = columns
     arrays, reply = work.out, work.reply
     if arrays.observations is None:
         if type(space) is gymnasium.spaces.Box and not reply.errors:
@@ -241,7 +235,7 @@ class ResidentEnvs:
         failure: Exception | None = None
         # notices what the environments change that they share, if nothing of that was found
         self.watch: Watch | None = None
-        make_row, proofs = ROW_CLASSES[options.mode], options.proofs
+        proofs = options.proofs
         saves_states = options.on_crash in (None, OnCrash.RESTORE)
         functions = EnvFunctions(env_fns) if proofs is None else None
         given = {} if functions is None else functions.digests()
@@ -254,7 +248,7 @@ class ResidentEnvs:
                         raise
                     failure = error  # only one may exist at a time, perhaps
                     break
-                self.rows.append(make_row(env, options.info_form is InfoForm.VECTOR))
+                self.rows.append(EnvRow(env, options.mode, options.info_form is InfoForm.VECTOR))
             if not saves_states:
                 self.inexact = 'on_crash: expected "restore" to save states, got another'
             elif proofs is not None:
@@ -354,15 +348,13 @@ class ResidentEnvs:
             try:
                 for index in range(len(outcomes), len(rows)):
                     progress[ROW] = index
-                    row = rows[index]
-                    outcomes.append(row.step_lost() if row.is_lost else row.step(listed[index]))
+                    outcomes.append(rows[index].step(listed[index]))
                 break
             except BaseException as error:
                 note_error(error, len(outcomes), work.reply)
                 outcomes.append(_NO_OUTCOME)
-        observations, rewards, terminated, truncated, infos = zip(*outcomes, strict=True)
-        keeps_dtype = self._options.keeps_rewards
-        put_outcomes(self.observation_space, observations, rewards, terminated, truncated, work, keeps_dtype)
+        *columns, infos = zip(*outcomes, strict=True)
+        put_outcomes(self.observation_space, columns, work, self._options.keeps_rewards)
         endings: dict[int, Ending] = {}
         if self._options.mode is AutoresetMode.SAME_STEP:
             for index, row in enumerate(rows):

@@ -124,10 +124,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
 
     def step_async(self, actions: Any) -> None:
         """Begin to step all environments. `step_wait` returns the results."""
-        if self._call is not None:
-            raise AlreadyPendingCallError(
-                "step_async: expected no pending step, got one; call step_wait() first", "step"
-            )
+        self._check_free(None)
         self._call = self._engine.begin_step(actions)
 
     def step_wait(self) -> tuple[Any, NDArray[Any], NDArray[np.bool_], tuple[dict[str, Any], ...]]:

@@ -5,9 +5,9 @@ Letters: N environments, B rows of a call.
 
 from __future__ import annotations
 
+import itertools
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from planvec.vector.engine import Engine
 from planvec.vector.env_row import InfoForm, SavedRows
 from planvec.vector.operations import RowsCall
 
-# -- Writes and reads the files of vector environments: arrays and JSON, no pickles of objects.
+# -- The files of vector environments: arrays and JSON, no pickles of objects.
 #
 # The bytes of a state of variable size are a pickle that the codec of the environment has written. They are
 # read with `planvec.codecs.from_file`, which lets them refer to nothing but what such states consist of.
@@ -41,47 +41,6 @@ from planvec.vector.operations import RowsCall
 #     states_0, ...       the states of each part; see `planvec.rows.arrays_of_states`
 
 _VERSION = 1
-
-
-def write_rows(path: str | Path, parts: Sequence[SavedRows], num_envs: int) -> None:
-    """Write the rows of a vector environment. An existing file is replaced when the new one is complete."""
-    header: dict[str, Any] = {"version": _VERSION, "num_envs": num_envs, "parts": []}
-    arrays: dict[str, NDArray[Any]] = {}
-    for index, part in enumerate(parts):
-        described: dict[str, Any] = {
-            "rows": [int(row) for row in part.rows],
-            "origin": part.origin,
-            "fingerprints": [fingerprint.hex() for fingerprint in part.fingerprints],
-            "beside": [[state._asdict(), needs_reset] for state, needs_reset in part.beside],
-        }
-        header["parts"].append(described)
-        arrays |= arrays_of_states(f"states_{index}", part.states)
-    text = np.array(json.dumps(header, default=np.generic.item))
-    write_arrays(Path(path), {"header": text, **arrays}.items())
-
-
-def read_rows(path: str | Path, num_envs: int) -> list[SavedRows]:
-    """Read what `write_rows` wrote."""
-    damage = f"got {path}, which is damaged or of another kind"
-    with damage_named(f"path: expected a file that save() wrote, {damage}"):
-        arrays = read_arrays(path)
-        header = json.loads(str(arrays["header"]))
-        if header["version"] != _VERSION:
-            raise ValueError(f"version {header['version']} instead of {_VERSION}")
-        parts = []
-        for index, described in enumerate(header["parts"]):
-            rows, states = described["rows"], states_of_arrays(f"states_{index}", arrays)
-            if states.shape != (len(rows),):
-                raise ValueError(f"expected {len(rows)} states, got shape {states.shape}")
-            beside = [
-                (ResidentState(**{**state, "spaces": tuple(state["spaces"])}), bool(needs_reset))
-                for state, needs_reset in described["beside"]
-            ]
-            fingerprints = [bytes.fromhex(text) for text in described["fingerprints"]]
-            parts.append(SavedRows(rows, described["origin"], fingerprints, states, beside))
-    if header["num_envs"] != num_envs:
-        raise InvalidBatchError(f"path: expected {num_envs} environments, got {header['num_envs']} in {path}")
-    return parts
 
 
 class StatesFace(ABC):
@@ -188,13 +147,21 @@ class StatesFace(ABC):
         self._check_free(None)
         call = self._engine.run("save")
         call.raise_errors()
-        parts = [
-            part._replace(rows=[row + int(chunk.rows[0]) for row in part.rows])
-            for chunk in call.chunks
-            if chunk.reply is not None
-            for part in chunk.reply.value
-        ]
-        write_rows(path, parts, self.num_envs)
+        parts: list[dict[str, Any]] = []
+        arrays: dict[str, NDArray[Any]] = {}
+        for chunk in call.chunks:
+            for part in [] if chunk.reply is None else chunk.reply.value:
+                arrays |= arrays_of_states(f"states_{len(parts)}", part.states)
+                described = {
+                    "rows": [int(chunk.rows[row]) for row in part.rows],
+                    "origin": part.origin,
+                    "fingerprints": [fingerprint.hex() for fingerprint in part.fingerprints],
+                    "beside": [[state._asdict(), needs_reset] for state, needs_reset in part.beside],
+                }
+                parts.append(described)
+        header = {"version": _VERSION, "num_envs": self.num_envs, "parts": parts}
+        text = np.array(json.dumps(header, default=np.generic.item))  # NumPy's scalars are Python's numbers
+        write_arrays(Path(path), {"header": text, **arrays}.items())
 
     def load(self, path: str | Path) -> Any:
         """Put all environments into what `save` has saved, and return their observations `[N, ...]`.
@@ -210,10 +177,30 @@ class StatesFace(ABC):
             UnsupportedEnvError: The states of an environment are not exact.
         """
         self._check_free(None)
-        parts = read_rows(path, self.num_envs)
+        parts = []
+        damage = f"got {path}, which is damaged or of another kind"
+        with damage_named(f"path: expected a file that save() wrote, {damage}"):
+            arrays = read_arrays(path)
+            header = json.loads(str(arrays["header"]))
+            if header["version"] != _VERSION:
+                raise ValueError(f"version {header['version']} instead of {_VERSION}")
+            for index, described in enumerate(header["parts"]):
+                rows, states = described["rows"], states_of_arrays(f"states_{index}", arrays)
+                if states.shape != (len(rows),):
+                    raise ValueError(f"expected {len(rows)} states, got shape {states.shape}")
+                beside = [
+                    (ResidentState(**{**state, "spaces": tuple(state["spaces"])}), bool(needs_reset))
+                    for state, needs_reset in described["beside"]
+                ]
+                fingerprints = [bytes.fromhex(text) for text in described["fingerprints"]]
+                parts.append(SavedRows(rows, described["origin"], fingerprints, states, beside))
+        if header["num_envs"] != self.num_envs:
+            raise InvalidBatchError(
+                f"path: expected {self.num_envs} environments, got {header['num_envs']} in {path}"
+            )
         calls = []
-        for group in self._engine.groups:
-            rows = np.arange(group.first_row, group.first_row + group.num_rows)
+        for start, stop in itertools.pairwise(self._engine.bounds):
+            rows = np.arange(start, stop)
             own = [taken for part in parts if len((taken := part.taken(rows)).rows)]
             calls.append(self._engine.begin("load", (), (own,), rows=rows))
         call = RowsCall([chunk for call in calls for chunk in call.chunks])

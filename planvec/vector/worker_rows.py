@@ -95,7 +95,7 @@ class Journal:
     """Records the operations of one worker."""
 
     def __init__(self) -> None:
-        self._has_snapshots = True
+        self.has_snapshots = True  # else it records only settings
         self._settings: dict[object, Operation] = {}
         self._snapshot: bytes | None = None
         self._since: list[tuple[Operation, bool]] = []  # and whether each is a setting
@@ -105,11 +105,11 @@ class Journal:
         if operation.name not in _CHANGING:
             return
         is_setting = operation.name == "set_attribute" or reply.changes_settings
-        if self._has_snapshots or is_setting:
+        if self.has_snapshots or is_setting:
             self._since.append((operation, is_setting))
         if reply.snapshot is not None:
             self._snapshot = reply.snapshot
-        if reply.snapshot is not None or not self._has_snapshots:
+        if reply.snapshot is not None or not self.has_snapshots:
             self._keep_settings()
 
     def _keep_settings(self) -> None:
@@ -128,11 +128,6 @@ class Journal:
         snapshot = self._snapshot
         restore = [] if snapshot is None else [Operation("restore", None, (), (snapshot,))]
         return [*self._settings.values(), *restore, *(operation for operation, _ in self._since)]
-
-    def end_snapshots(self) -> None:
-        """Record only settings from now on."""
-        self.forget()
-        self._has_snapshots = False
 
     def forget(self) -> None:
         """Forget everything but the settings: the episodes are lost."""
@@ -355,6 +350,10 @@ def _fits_memory(actions: Any, target: Any) -> bool:
     )
 
 
+# time of a part of the rows of a worker that are done one after another: many times what a message costs
+_PART_SECONDS = 2e-3
+
+
 class WorkerRows:
     """Performs operations on the rows of one worker."""
 
@@ -362,7 +361,7 @@ class WorkerRows:
         self, worker: ProcessWorker, first_row: int, num_rows: int, max_restarts: int, stats: Stats
     ) -> None:
         self.first_row, self.num_rows = first_row, num_rows
-        self.seconds_per_step = 0.0
+        self._seconds_per_step = 0.0  # the latest measurement; 0 at first
         self.on_crash = OnCrash.RESTORE
         self._worker = worker
         self._max_restarts = max_restarts
@@ -376,11 +375,18 @@ class WorkerRows:
         self._is_lost = np.zeros(num_rows, bool)  # rows that must be reset, since their worker exited
         self._lost: WorkerExit | None = None  # the latest exit, for the errors of steps of such rows
 
+    @property
+    def rows_per_part(self) -> int:
+        """The number of rows that are done at once, so that none waits long for the others."""
+        if not self._seconds_per_step:
+            return self.num_rows
+        return max(1, min(self.num_rows, int(_PART_SECONDS / self._seconds_per_step)))
+
     def set_policy(self, on_crash: OnCrash) -> None:
         """Begin to accept operations, or take no snapshots any more. Settings are kept."""
         self.on_crash = on_crash
-        if on_crash is not OnCrash.RESTORE:
-            self._journal.end_snapshots()
+        self._journal.has_snapshots = on_crash is OnCrash.RESTORE
+        self._journal.forget()
         if on_crash is OnCrash.RESET:
             self._observations = copy_tree(self.layout.arrays.observations)
 
@@ -429,8 +435,13 @@ class WorkerRows:
                 self._restart()
 
     def _send(self, chunk: Chunk) -> None:
-        pending = self._worker.submit(chunk)
-        pending.add_done_callback(lambda done: self._finish(chunk, done))
+        def done(pending: Any) -> None:
+            # A handler that raised between two lines could leave a step in the journal and among those that
+            # are sent again: it would be done twice.
+            with DelayedSignals():
+                self._done(chunk, pending)
+
+        self._worker.submit(chunk).add_done_callback(done)
 
     def _write(self, chunk: Chunk) -> bytes:
         """Write the actions of a chunk into the shared memory if possible, and return the rest."""
@@ -446,12 +457,6 @@ class WorkerRows:
         in_memory = Operation("step", operation.rows, None)
         return b"" if operation.rows is None else pickle.dumps(in_memory, protocol=5)
 
-    def _finish(self, chunk: Chunk, pending: Any) -> None:
-        # A handler that raised between two lines could leave a step in the journal and among those that are
-        # sent again: it would be done twice.
-        with DelayedSignals():
-            self._done(chunk, pending)
-
     def _done(self, chunk: Chunk, pending: Any) -> None:
         """Handle the answer to a chunk, or the exit of its worker."""
         operation = chunk.operation
@@ -466,7 +471,7 @@ class WorkerRows:
                 chunk.num_exits += error.weight
                 if chunk.num_exits > self._max_restarts or self.on_crash is OnCrash.RAISE:
                     self._fail(chunk, crash_error(error, chunk))
-            return  # `_bring_up_to_date` sends it again, or has done so already
+            return  # `_restart` sends it again, or has done so already
         if error is not None:
             self._fail(chunk, error)
             return
@@ -505,7 +510,7 @@ class WorkerRows:
         if chunk.verb in ("reset", "set_states", "load"):
             self._has_episode[operation.selection], self._is_lost[operation.selection] = True, False
         if chunk.verb == "step":
-            self.seconds_per_step = float(self.layout.seconds[0]) / max(1, len(chunk.rows))
+            self._seconds_per_step = float(self.layout.seconds[0]) / max(1, len(chunk.rows))
         if chunk.verb in ("step", "reset") and self.on_crash is OnCrash.RESET:
             rows = operation.selection
             if isinstance(self._observations, list):
@@ -567,12 +572,10 @@ class WorkerRows:
         self._restart()
 
     def _restart(self) -> None:
+        """Replace the worker, put its rows where they were, and send the chunks that are not done again."""
         self._worker.restart(pause_before_restart(self._num_failures))
-        if self._worker.exit is None:
-            self._bring_up_to_date()
-
-    def _bring_up_to_date(self) -> None:
-        """Submit what puts the rows of the new process where they were, and the chunks that are not done."""
+        if self._worker.exit is not None:
+            return
         chunks = list(self._chunks)
         if self.on_crash is not OnCrash.RESTORE:
             self._journal.forget()

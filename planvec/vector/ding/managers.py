@@ -65,7 +65,7 @@ class AsyncSubprocessEnvManager(FleetFace, BaseEnvManager):  # type: ignore[misc
             reproducible; otherwise, as in DI-engine, for one environment. False here, True for the
             synchronous managers.
 
-    Attributes of DI-engine's base class that are as there: `launch`, `seed`, `enable_save_replay`,
+    Inherited from DI-engine's `BaseEnvManager`: `launch`, `seed`, `enable_save_replay`,
     `env_state_done`, `random_action`, `default_config`, and the properties `env_num`, `env_ref`, `done`,
     `closed`, `method_name_list`, `observation_space`, `action_space` and `reward_space`.
 
@@ -89,7 +89,6 @@ class AsyncSubprocessEnvManager(FleetFace, BaseEnvManager):  # type: ignore[misc
         self._connect_timeout = config.connect_timeout
         self._reset_inplace = config.reset_inplace
         self._env_dynamic_seed = None
-        self._fleet: Fleet | None = None
         self._stepping: dict[int, Task | None] = {}  # environment -> the result of its step
 
     # -- life ---------------------------------------------------------------------------------------
@@ -281,8 +280,8 @@ class AsyncSubprocessEnvManager(FleetFace, BaseEnvManager):  # type: ignore[misc
 
     def __getattr__(self, key: str) -> Any:
         """Return an attribute of all environments, as a list."""
-        is_method = isinstance(getattr(vars(self).get("_env_ref"), key, None), MethodType)
-        if is_method and not hasattr(type(self), key) and key not in self.method_name_list:
+        env = None if key.startswith("__") or hasattr(type(self), key) else vars(self).get("_env_ref")
+        if isinstance(getattr(env, key, None), MethodType) and key not in self.method_name_list:
             raise RuntimeError(f"env getattr doesn't support method({key}), please override method_name_list")
         return super().__getattr__(key)
 

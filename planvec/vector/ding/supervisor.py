@@ -73,7 +73,7 @@ class EnvSupervisor(FleetFace, DingSupervisor):  # type: ignore[misc]
             max_worker_rss; see `AsyncSubprocessEnvManager`. Others are ignored with a warning, as in
             DI-engine.
 
-    Attributes of DI-engine's base class that are as there: `launch`, `seed`, `close`, `enable_save_replay`,
+    Inherited from DI-engine's `EnvSupervisor`: `launch`, `seed`, `close`, `enable_save_replay`,
     `send`, `get_child_attr`, `env_state_done`, and the properties `env_num`, `env_states`, `ready_obs_id`,
     `done`, `closed`, `method_name_list`, `observation_space`, `action_space` and `reward_space`.
     """
@@ -94,7 +94,6 @@ class EnvSupervisor(FleetFace, DingSupervisor):  # type: ignore[misc]
         copy_on_get: bool = True,
         **options: Any,
     ) -> None:
-        self._fleet: Fleet | None = None
         self._children: list[_Child] = []
         self._running = False
         self._unsent: list[tuple[SendPayload, Any]] = []  # payloads, and what the fleet is to do
@@ -219,13 +218,12 @@ class EnvSupervisor(FleetFace, DingSupervisor):  # type: ignore[misc]
 
     def _answer(self, payload: SendPayload) -> RecvPayload:
         """Return the value of an attribute, or what another method returns."""
-        is_attribute = payload.method is ReserveMethod.GETATTR
+        fleet, is_attribute = self._open_fleet(), payload.method is ReserveMethod.GETATTR
+        name = "get_attribute" if is_attribute else "call"
         common = (payload.args[0],) if is_attribute else (payload.method, payload.args, payload.kwargs)
         value = error = None
         try:
-            value = self._open_fleet().values(
-                "get_attribute" if is_attribute else "call", common, [int(payload.proc_id)]
-            )[0]
+            value = fleet.values(name, common, [int(payload.proc_id)])[0]
         except Exception as raised:  # the answer holds it
             error = raised
         return RecvPayload(payload.proc_id, payload.req_id, payload.method, value, error)
