@@ -27,7 +27,7 @@ from processes import wait_until_dead
 from vectors import cartpole, kill_worker, processes_of, random_actions
 
 from planvec.errors import EnvError
-from planvec.vector import AsyncVectorEnv
+from planvec.vector import AsyncVectorEnv, EnvPool
 
 Peer = gymnasium.vector.AsyncVectorEnv
 
@@ -374,6 +374,13 @@ def test_values_are_what_they_were_when_they_were_returned(num_workers: int) -> 
     assert steps == (deque(), deque())
     assert [generator.bit_generator.state for generator in generators] == drawn
     env.close()
+
+
+def test_a_method_that_was_asked_for_acts_on_the_environment_itself() -> None:
+    with EnvPool([lambda: Counting()] * 2, num_workers=0) as pool:
+        pool.reset(seed=0)
+        pool.get_attr("get_steps")[0]().append(7)
+        assert pool.get_attr("steps") == [deque([7]), deque()]
 
 
 class Sleeper(gymnasium.Env):

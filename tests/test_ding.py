@@ -588,6 +588,18 @@ def test_a_supervisor_answers_to_whatever_is_sent_to_it(type_: ChildType) -> Non
     assert answers[:2] == answers[2:] == [(0, "seed", None, None), (1, "double", 8, None)]
 
 
+@TYPES
+def test_payloads_to_one_environment_are_done_in_their_order(type_: ChildType) -> None:
+    env = supervisor(type_, auto_reset=False)
+    env.launch()
+    for method, arguments in (("step", [1]), ("step", [1]), ("reset", []), ("step", ["end"])):
+        env.send(SendPayload(proc_id=0, method=method, args=arguments))
+    answers = [env.recv() for _ in range(4)]
+    assert [answer.method for answer in answers] == ["step", "step", "reset", "step"]
+    assert [np.asarray(answer.data.obs)[0] for answer in answers if answer.method == "step"] == [1, 2, 3]
+    env.close()
+
+
 def test_a_supervisor_that_was_never_made_is_forgotten_without_a_word() -> None:
     with pytest.raises(ValueError, match="EnvRetryType"):
         supervisor(retry_type="perhaps")  # pytest makes an error of one in `__del__`

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import pickle
 import signal
@@ -228,6 +229,54 @@ def test_a_file_restores_all_environments_with_any_number_of_workers(make: Any, 
             if num_workers:
                 kill_worker(pool)
             assert_same([tuple(pool.step(action)[:5]) for action in actions[70:]], expected)
+
+
+class Spoken(gymnasium.Env):
+    """Says a letter as often as it has been stepped. Its states have one of two forms."""
+
+    observation_space = gymnasium.spaces.Text(10)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, letter: str, *more: Any) -> None:
+        self.letter = letter
+        if more:
+            self.more = more[0]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.text = self.letter
+        return self.text, {}
+
+    def step(self, action: Any) -> Any:
+        self.text = (self.text + self.letter)[:10]
+        return self.text, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_file_with_states_of_several_forms_is_read_in_the_order_of_the_environments(
+    num_workers: int, tmp_path: Path
+) -> None:
+    makers = [lambda: Spoken("a"), lambda: Spoken("b", [1]), lambda: Spoken("c")]
+    with EnvPool(makers, num_workers=num_workers) as pool:
+        pool.reset(seed=0)
+        assert pool.step([0, 0, 0]).observations == ("aa", "bb", "cc")
+        pool.save(tmp_path / "pool.npz")
+        pool.step([0, 0, 0])
+        assert pool.load(tmp_path / "pool.npz") == ("aa", "bb", "cc")
+        assert pool.step([0, 0, 0]).observations == ("aaa", "bbb", "ccc")
+
+
+def test_a_file_that_lacks_an_environment_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pool.npz"
+    with EnvPool([cartpole] * 2, num_workers=0) as pool:
+        pool.reset(seed=0)
+        pool.save(path)
+        arrays = dict(np.load(path))
+        header = json.loads(str(arrays["header"]))
+        header["parts"][0]["rows"] = [0, 0]
+        np.savez(path, **{**arrays, "header": np.array(json.dumps(header))})
+        with pytest.raises(InvalidBatchError, match="does not hold each environment once"):
+            pool.load(path)
 
 
 class Evil:

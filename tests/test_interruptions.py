@@ -19,6 +19,7 @@ from interrupted import Interrupted
 from marks import slow_after
 
 import planvec
+from planvec.backends import signals
 from planvec.backends.processes import starting
 from planvec.vector import AsyncVectorEnv
 
@@ -140,3 +141,49 @@ def test_a_restart_that_fails_under_ctrl_c_is_still_due(monkeypatch: pytest.Monk
             env.step_batch([0, 1])
         assert same_states(env.step_batch([0, 1]).new_states, expected)
         assert not failures
+
+
+def test_delayed_signals_run_each_handler_although_another_one_raises(
+    monkeypatch: pytest.MonkeyPatch, alarm: Callable[[], None]
+) -> None:
+    received: list[int] = []
+    other = max(set(signals.HANDLED) - {signal.SIGUSR1}, key=[*signals.HANDLED].index)
+    previous = signal.signal(other, lambda number, _: received.append(number))
+    monkeypatch.setattr(signals, "HANDLED", (other, signal.SIGUSR1))
+    ask = signals._signal.getsignal
+
+    def send_before(number: int) -> Any:
+        if number == signal.SIGUSR1:  # the handler of the other one is replaced already
+            signal.raise_signal(other)
+            alarm()
+        return ask(number)
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(signals._signal, "getsignal", send_before)
+            with pytest.raises(Interrupted), signals.DelayedSignals():
+                pass
+        assert received == [other]
+    finally:
+        signal.signal(other, previous)
+
+
+class Space(spaces.Box):
+    """A space that is equal to no other one."""
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+class Lonely(Count):
+    """Has such a space."""
+
+    observation_space = Space(-np.inf, np.inf, (1,), np.float64)
+
+
+def test_a_worker_whose_spaces_cannot_be_compared_is_restarted() -> None:
+    with planvec.make(Lonely, num_workers=1) as env:
+        expected = env.step_batch([1, 2]).observations
+        env.workers[0].kill()
+        np.testing.assert_array_equal(env.step_batch([1, 2]).observations, expected)
+        assert env.stats.restarts == 1

@@ -72,7 +72,7 @@ class DelayedSignals:
                 self._mask = _signal.pthread_sigmask(signal.SIG_BLOCK, ())
                 _signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         except BaseException:
-            self._restore()
+            self.__exit__()
             raise
 
     def __exit__(self, *exc_info: object) -> None:

@@ -12,6 +12,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import MethodType
 from typing import Any
 
 import gymnasium
@@ -236,11 +237,15 @@ class Engine:
             # and those of DI-engine have infos.)
             if name == "step" and reply.is_plain and not in_parts:
                 return RowsCall((), out)
-            # The environment may change later what lies in no array. An environment itself may bear no copy.
+            # The environment may change later what lies in no array. An environment itself may bear no copy,
+            # and a method of a copy would act on that.
             if reply.observations is not None:
                 reply.observations = [kept(observation) for observation in reply.observations]
             if name in ("call", "get_attribute", "apply"):
-                reply.value = [v if isinstance(v, gymnasium.Env) else kept(v) for v in reply.value]
+                reply.value = [
+                    value if isinstance(value, (gymnasium.Env, MethodType)) else kept(value)
+                    for value in reply.value
+                ]
             chunk = Chunk(operation, chunk_rows, out)
             chunk.finish(reply)
             return RowsCall([chunk], out)

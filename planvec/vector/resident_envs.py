@@ -460,8 +460,10 @@ class ResidentEnvs:
 
     def _restore(self, work: Work, parts: Sequence[SavedRows]) -> None:
         indices, observations = self._exact_states().restore(parts)
-        work.rows, work.at = [self.rows[row] for row in indices], np.array(indices, np.intp)
-        self._show(work, observations)
+        order = np.argsort(indices)  # parts group rows by the form of their states
+        work.at = np.array(indices, np.intp)[order]
+        work.rows = [self.rows[row] for row in work.at]
+        self._show(work, [observations[index] for index in order])
 
     def _show(self, work: Work, observations: list[Any]) -> None:
         """Write the observations of rows that were put into other states, which have just begun."""

@@ -194,6 +194,8 @@ class StatesFace(ABC):
                 ]
                 fingerprints = [bytes.fromhex(text) for text in described["fingerprints"]]
                 parts.append(SavedRows(rows, described["origin"], fingerprints, states, beside))
+            if sorted(row for part in parts for row in part.rows) != list(range(header["num_envs"])):
+                raise ValueError("it does not hold each environment once")
         if header["num_envs"] != self.num_envs:
             raise InvalidBatchError(
                 f"path: expected {self.num_envs} environments, got {header['num_envs']} in {path}"

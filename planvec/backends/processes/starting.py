@@ -402,9 +402,7 @@ class Child:
             _hooks.append("fork")
             os.register_at_fork(after_in_child=_release_inherited)
         try:
-            with DelayedSignals(
-                are_blocked=True
-            ):  # the child inherits the blocked signals until it ignores Ctrl-C
+            with DelayedSignals(are_blocked=True):  # they are, in the child, until it ignores Ctrl-C
                 for _ in range(_MAX_LOST):
                     with contextlib.suppress(StartLostError):
                         self._start(spec, start_method)

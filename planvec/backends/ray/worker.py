@@ -173,10 +173,10 @@ class Launcher:
         """Kill an actor, once: a worker kills it and releases it. One that is dead already is forgotten."""
         if actor not in self._actors:
             return
-        self._actors.remove(actor)
         if self._cluster.is_connected:
             with contextlib.suppress(Exception):  # it is dead, or Ray is being stopped
                 ray.kill(actor, no_restart=True)
+        self._actors.discard(actor)  # last: an interrupted kill is repeated
 
     def end(self) -> None:
         """Kill all actors that are left. Stop Ray if planvec has started it. May be called again."""
@@ -429,7 +429,8 @@ class RayGroup(WorkerGroup):
 
     def __init__(self, workers: Sequence[RayWorker], inbox: Inbox, launcher: Launcher) -> None:
         super().__init__(workers)
-        self._actors, self._inbox, self._launcher = workers, inbox, launcher
+        self._workers: Sequence[RayWorker] = workers
+        self._inbox, self._launcher = inbox, launcher
         self._pid = os.getpid()
         self._started = self._served_at = time.monotonic()
         self._has_place, self._num_told = False, 0
@@ -443,8 +444,6 @@ class RayGroup(WorkerGroup):
 
     def wait(self, timeout: float | None) -> bool:
         """Wait until something happens, and handle it."""
-        # `timeout`: Seconds to wait, or None for no limit.
-        # Returns whether anything was handled.
         self._check_owner()
         self._inbox.wait(self._seconds(timeout, time.monotonic()))
         has_any = self._inbox.deliver()
@@ -464,14 +463,14 @@ class RayGroup(WorkerGroup):
             return
         super()._check_clock()
         self._tell_who_waits()
-        self._has_place = self._has_place or any(worker.node or worker.exit for worker in self._actors)
+        self._has_place = self._has_place or any(worker.node or worker.exit for worker in self._workers)
         if not self._has_place and time.monotonic() - self._started > _PLACE_SECONDS:
             self._check_first_place()
 
     def _tell_who_waits(self) -> None:
         """Say in the log that workers wait for a place: after a while, and whenever more of them do."""
         now = time.monotonic()
-        num_waiting = sum(worker.is_delayed for worker in self._actors)
+        num_waiting = sum(worker.is_delayed for worker in self._workers)
         if not num_waiting:
             self._served_at, self._num_told = now, 0
         elif now - self._served_at > _TOLD_SECONDS and num_waiting > self._num_told:
@@ -479,7 +478,7 @@ class RayGroup(WorkerGroup):
             what = "a place" + (" or their runtime_env" if self._launcher.options.runtime_env else "")
             needed, nodes = self._amounts()
             text = "%d of %d actors still wait for %s; an actor needs %s, the nodes have %s"
-            _log.warning(text, num_waiting, len(self._actors), what, needed, nodes)
+            _log.warning(text, num_waiting, len(self._workers), what, needed, nodes)
 
     def _check_first_place(self) -> None:
         """Give all workers up if none of them can get a place."""
@@ -498,7 +497,7 @@ class RayGroup(WorkerGroup):
             f"ray_actor_options: no node had room for an actor within {waited:.0f} s. An actor needs "
             f"{needed}, the nodes have {nodes}; {advice}"
         )
-        for worker in self._actors:
+        for worker in self._workers:
             worker.give_up(error)
 
     def _amounts(self) -> tuple[dict[str, float], list[dict[str, float]]]:

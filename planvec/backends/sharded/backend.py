@@ -190,14 +190,15 @@ class Sharded(Backend):
                     raise record.failure
             descriptions: list[EnvDescription] = []
             for worker in workers:
-                if worker.is_ready and worker.description is None:
+                if not worker.is_ready:
+                    continue
+                if worker.description is None:
                     raise WorkerStartError(
                         f"workers: expected each to host a planvec.PlanEnv, but {worker.name} does not; "
                         "pass ExternalProcess(lambda: planvec.PlanEnv(...))"
                     )
-                if worker.is_ready and worker.description is not None:
-                    descriptions.append(worker.description)
-                    check_same(worker.name, descriptions[0], worker.description)
+                descriptions.append(worker.description)
+                check_same(worker.name, descriptions[0], worker.description)
             self.description = descriptions[0]
         except BaseException:
             self.close()
@@ -295,13 +296,17 @@ class Sharded(Backend):
     def _opened_here(self) -> InProcess | None:
         """Return the backend of this process, opened if it is time; None if workers have to step."""
         with self._lock:
+            if self._closed:  # by another thread
+                return None
             self._num_small += 1
             if self._here is None and self._open_here is not None and self._num_small > _NUM_BEFORE:
                 try:
                     stepper = self._open_here()
                     # What the program has changed in the class or its module is not changed in the workers.
                     check_same("this process", self.description, stepper.description)
-                except Exception:
+                except Exception as error:
+                    if is_from_handler(error):
+                        raise
                     _log.debug("all batches go to workers", exc_info=True)
                     self._open_here = None
                 else:

@@ -1,6 +1,6 @@
 """Steps and resets the environments of a DI-engine manager, each by itself, and collects what is done.
 
-step / reset  ->  an operation for each, in their order  ->  collect  ->  Task
+step, reset  ->  an operation for those of all environments, one after another for each  ->  collect  ->  Task
 """
 
 from __future__ import annotations
@@ -106,9 +106,10 @@ class Fleet(StatesFace):
         self._all = list(range(len(env_fns)))
         self._space_of_one_observation = self._engine.layouts[0].observation_spaces[0]
         self._tasks: dict[Chunk, list[Task]] = {}  # what is at work, and was not collected
+        self._waiting: list[Task] = []  # the later tasks of the same environments
 
     def _check_free(self, rows: NDArray[np.intp] | None) -> None:
-        ids = {task.env_id for tasks in self._tasks.values() for task in tasks}
+        ids = {task.env_id for tasks in (*self._tasks.values(), self._waiting) for task in tasks}
         busy = sorted(ids if rows is None else ids & set(rows.tolist()))
         if busy:
             raise InvalidBatchError(
@@ -122,8 +123,21 @@ class Fleet(StatesFace):
         # An environment performs one after another. `in_parts`: results of slow environments arrive one after
         # another, which takes more messages.
         submitted = [Task(env_id, own_copy(argument)) for env_id, argument in arguments]
+        self._waiting += submitted
+        self._begin_waiting(in_parts)
+        return submitted
+
+    def _begin_waiting(self, in_parts: bool = True) -> None:
+        """Begin the tasks that wait, the oldest of each environment that has none at work."""
+        # A later one would write over the results of the one at work.
+        busy = {task.env_id for tasks in self._tasks.values() for task in tasks}
+        free: dict[int, Task] = {}
+        for task in self._waiting:
+            if task.env_id not in busy:
+                free.setdefault(task.env_id, task)
+        self._waiting = [task for task in self._waiting if free.get(task.env_id) is not task]
         for method in ("step", "reset"):
-            tasks = {task.env_id: task for task in submitted if task.method == method}
+            tasks = {env_id: task for env_id, task in free.items() if task.method == method}
             if not tasks:
                 continue
             rows = None if list(tasks) == self._all else np.array(list(tasks), np.intp)  # None is faster
@@ -133,7 +147,6 @@ class Fleet(StatesFace):
                 per_row = [None] * len(given), [{"reset": how} for how in given]
             call = self._engine.begin(method, per_row, rows=rows, in_parts=in_parts)
             self._tasks |= {chunk: [tasks[env_id] for env_id in chunk.rows.tolist()] for chunk in call.chunks}
-        return submitted
 
     def collect(self) -> list[Task]:
         """Return the tasks that are done, without waiting."""
@@ -169,6 +182,8 @@ class Fleet(StatesFace):
                     task.observation = (
                         self.row_of(out.observations, index) if listed is None else listed[index]
                     )
+        if self._waiting:
+            self._begin_waiting()
         return taken
 
     def row_of(self, observations: Any, index: int) -> Any:
