@@ -27,7 +27,6 @@ import numpy as np
 
 import planvec
 from planvec import plots
-from planvec.planners import node_visits
 
 DISCOUNT = 0.95
 NAMES = ("left", "down", "right", "up")
@@ -94,7 +93,7 @@ dry = planvec.make("FrozenLake-v1", env_kwargs={"is_slippery": False})
 picture(dry, "Not slippery: the tree grows towards the goal")
 tree = search(dry, 1000).search_data
 goal = np.flatnonzero(tree.saved_states["cell"] == 15)[0]
-came = node_visits(tree)[goal]
+came = tree.view().visits[goal]
 print(f"{came:.0f} of 1000 simulations came to the goal")
 assert came > 500
 
