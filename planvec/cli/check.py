@@ -1,4 +1,4 @@
-"""Defines `planvec check`, `planvec bench` and `planvec envs`."""
+"""Defines `planvec check`, `planvec bench`, `planvec envs` and `planvec replay`."""
 
 from __future__ import annotations
 
