@@ -1,4 +1,7 @@
-"""Runs the command line. `entry` knows the commands; `plan`, `explore` and `check` (with `bench`, `envs` and `replay`) hold them."""
+"""Runs the command line.
+
+`entry` knows the commands; `plan`, `explore` and `check` (with `bench`, `envs` and `replay`) hold them.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ from planvec.codecs.wrappers import built_in_codec
 # -- The families of environments that planvec knows: one entry for each, in one table.
 #
 # To add a family, write an entry of `FAMILIES`. If its states need a codec of their own, add a module or a
-# folder with a function `codec_for_env` (see `FamilyModule`) and name it in the entry. Then run `benchmarks/environments.py --write`, which checks the ids and measures the costs.
+# folder with a function `codec_for_env` (see `FamilyModule`) and name it in the entry. Then run
+# `benchmarks/environments.py --write`, which checks the ids and measures the costs.
 
 
 @dataclass(frozen=True, slots=True)
