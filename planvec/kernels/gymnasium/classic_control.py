@@ -41,15 +41,16 @@ _TWO = 2.0
 
 
 def _observe_state(state: Any, constants: Any) -> Any:
-    return state  # the observation consists of its first numbers
+    return state[0]
 
 
 def _refuses_two(state: Any, ended: bool, constants: Any) -> bool:
-    return not (_is_moderate(state[0]) and _is_moderate(state[1]))
+    first, second = state[0]
+    return not (_is_moderate(first) and _is_moderate(second))
 
 
 def _refuses_four(state: Any, ended: bool, constants: Any) -> bool:
-    first, second, third, fourth = state
+    first, second, third, fourth = state[0]
     return not (_is_moderate(first) and _is_moderate(second) and _is_moderate(third) and _is_moderate(fourth))
 
 
@@ -75,7 +76,7 @@ def _constants_cart_pole(env: Any) -> tuple[Any, ...]:
 
 
 def _step_cart_pole(state: Any, action: Any, constants: Any, random: Any) -> Any:
-    x, x_dot, theta, theta_dot = state
+    x, x_dot, theta, theta_dot = state[0]
     gravity, total_mass, masspole, length, polemass_length, force_mag, tau = constants[:7]
     theta_threshold, x_threshold, is_euler, is_sutton_barto = constants[7:]
     force = force_mag if action == 1 else -force_mag
@@ -99,7 +100,7 @@ def _step_cart_pole(state: Any, action: Any, constants: Any, random: Any) -> Any
     reward = 1.0
     if is_sutton_barto:
         reward = -1.0 if terminated else 0.0
-    return (x, x_dot, theta, theta_dot), reward, terminated, 0.0
+    return ((x, x_dot, theta, theta_dot),), reward, terminated, 0.0
 
 
 CART_POLE = Kernel(
@@ -125,7 +126,7 @@ def _constants_mountain_car(env: Any) -> tuple[float, ...]:
 
 
 def _step_mountain_car(state: Any, action: Any, constants: Any, random: Any) -> Any:
-    position, velocity = state
+    position, velocity = state[0]
     min_position, max_position, max_speed, goal_position, goal_velocity, force, gravity = constants
     velocity += (action - 1) * force + math.cos(3 * position) * (-gravity)
     velocity = min(max(velocity, -max_speed), max_speed)
@@ -134,7 +135,7 @@ def _step_mountain_car(state: Any, action: Any, constants: Any, random: Any) -> 
     if position == min_position and velocity < 0:
         velocity = 0.0
     terminated = position >= goal_position and velocity >= goal_velocity
-    return (position, velocity), -1.0, terminated, 0.0
+    return ((position, velocity),), -1.0, terminated, 0.0
 
 
 MOUNTAIN_CAR = Kernel(
@@ -156,7 +157,7 @@ def _continuous_constants(env: Any) -> tuple[Any, ...]:
 
 def _continuous_step(state: Any, action: Any, constants: Any, random: Any) -> Any:
     (force,) = action
-    position, velocity, single = state
+    (position, velocity), single = state
     min_position, max_position, max_speed, goal_position, goal_velocity, power, two = constants[:7]
     in_single_precision = constants[7]
     # The state is float64 after a reset and float32 after a step. NumPy 2 computes with Python floats in the
@@ -197,7 +198,7 @@ def _continuous_step(state: Any, action: Any, constants: Any, random: Any) -> An
         position, velocity = np.float64(np.float32(position)), np.float64(np.float32(velocity))
     reward = 100.0 if terminated else 0.0
     reward -= math.pow(np.float64(force), two) * 0.1
-    return (position, velocity, True), reward, terminated, 0.0
+    return ((position, velocity), True), reward, terminated, 0.0
 
 
 CONTINUOUS_MOUNTAIN_CAR = Kernel(
@@ -220,7 +221,7 @@ def _constants_pendulum(env: Any) -> tuple[Any, ...]:
 
 
 def _step_pendulum(state: Any, action: Any, constants: Any, random: Any) -> Any:
-    angle, speed, _, _ = state
+    (angle, speed), _, _ = state
     (torque,) = action
     pull, lever, max_speed, max_torque, dt, two, in_single_precision = constants
     torque = min(max(torque, np.float32(-max_torque)), np.float32(max_torque))
@@ -235,16 +236,16 @@ def _step_pendulum(state: Any, action: Any, constants: Any, random: Any) -> Any:
     speed = speed + (pull * math.sin(angle) + push) * dt
     speed = min(max(speed, -max_speed), max_speed)
     angle = angle + speed * dt
-    return (angle, speed, torque, True), -costs, False, 0.0
+    return ((angle, speed), torque, True), -costs, False, 0.0
 
 
 def _observe_pendulum(state: Any, constants: Any) -> Any:
-    angle, speed, _, _ = state
+    (angle, speed), _, _ = state
     return math.cos(angle), math.sin(angle), speed
 
 
 def _refuses_pendulum(state: Any, ended: bool, constants: Any) -> bool:
-    angle, speed, torque, has_torque = state
+    (angle, speed), torque, has_torque = state
     return not (_is_moderate(angle) and _is_moderate(speed) and (has_torque or torque == 0))
 
 
@@ -323,7 +324,7 @@ def _bounded(value: float, limit: float) -> float:
 
 
 def _step_acrobot(state: Any, action: Any, constants: Any, random: Any) -> Any:
-    y0, y1, y2, y3, single = state
+    (y0, y1, y2, y3), single = state
     if single:  # the state after a reset
         y0, y1 = np.float64(np.float32(y0)), np.float64(np.float32(y1))
         y2, y3 = np.float64(np.float32(y2)), np.float64(np.float32(y3))
@@ -349,16 +350,16 @@ def _step_acrobot(state: Any, action: Any, constants: Any, random: Any) -> Any:
     dtheta2 = _bounded(y3 + sixth * (a3 + 2 * b3 + 2 * c3 + d3), limits[1])
     terminated = -math.cos(theta1) - math.cos(theta2 + theta1) > 1.0
     reward = 0.0 if terminated else -1.0
-    return (theta1, theta2, dtheta1, dtheta2, False), reward, terminated, 0.0
+    return ((theta1, theta2, dtheta1, dtheta2), False), reward, terminated, 0.0
 
 
 def _observe_acrobot(state: Any, constants: Any) -> Any:
-    theta1, theta2, dtheta1, dtheta2, _ = state
+    (theta1, theta2, dtheta1, dtheta2), _ = state
     return math.cos(theta1), math.sin(theta1), math.cos(theta2), math.sin(theta2), dtheta1, dtheta2
 
 
 def _refuses_acrobot(state: Any, ended: bool, constants: Any) -> bool:
-    y0, y1, y2, y3, single = state
+    (y0, y1, y2, y3), single = state
     are_moderate = _is_moderate(y0) and _is_moderate(y1) and _is_moderate(y2) and _is_moderate(y3)
     # After a reset the state is float32, of which NumPy computes cosines by other formulas than C's library.
     return not are_moderate or (ended and single)

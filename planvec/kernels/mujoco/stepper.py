@@ -30,8 +30,8 @@ from planvec.kernels import step_loop
 from planvec.kernels.base import Field, OpenedEnv, layout_of
 from planvec.kernels.compiled import LoopKernel
 from planvec.kernels.digests import check_originals, code_digest
-from planvec.kernels.kernel_type import KernelType, generator_of
-from planvec.kernels.memory import copy_bytes, intrinsic_function, load, store, view
+from planvec.kernels.kernel_type import KernelType, Pointer, generator_of
+from planvec.kernels.memory import copy_bytes, intrinsic_function, load, store
 from planvec.kernels.mujoco.task import Arrays, Task, inner
 from planvec.rows import Columns
 
@@ -130,7 +130,7 @@ class Simulation:
         saved_at[:, 0] -= numbers.ctypes.data
         flat = {name: getattr(self.data, name).reshape(-1) for name in Arrays._fields if name != "body_mass"}
         # for compiled loops
-        self.physics = Physics(
+        physics = Physics(
             model._address,
             self.data._address,
             *_functions(),
@@ -144,6 +144,7 @@ class Simulation:
             np.empty(4 * model.nu, np.uint8),
             np.zeros(num_extras),
         )
+        self.physics = Pointer(physics)
 
     def prepare(self) -> None:
         """Prepare for a batch."""
@@ -234,7 +235,7 @@ register_default(TaskType)(models.OpaqueModel)
 class Machine(NamedTuple):
     """Holds what the loops of a thread take as constants."""
 
-    physics: Physics  # the simulation of the thread
+    physics: Pointer[Physics]  # the simulation of the thread; its many arrays are not passed one by one
     constants: Any  # those of the task
     frame_skip: int  # simulation steps of one step
 
@@ -290,55 +291,44 @@ def _is_quiet(physics: Any) -> bool:
     return is_quiet
 
 
+# A state in compiled code is whether the simulation is stable, which holds the rest.
+
+
 @generator_of(step_loop.begin_state, TaskType)
 def _begin_state(kernel: TaskType) -> Any:
-    # A state in compiled code is whether the simulation is stable, which holds the rest.
     first = kernel.layout.fields[0].offset
-
-    def begin_state(kernel, source, source_at, target, target_at, constants):  # type: ignore[no-untyped-def]
-        _load_physics(constants.physics, source, source_at + first)
-        return True
-
-    return begin_state
+    lines = [f"load_physics(value_at(constants.physics), source, source_at + {first})", "return True"]
+    return lines, {"load_physics": _load_physics}
 
 
 @generator_of(step_loop.store_state, TaskType)
 def _store_state(kernel: TaskType) -> Any:
-    first, held, observe = kernel.layout.fields[0].offset, kernel.layout.held, inner(kernel.kernel.observe)
-    num_observed = kernel.layout.observation[0].size
-
-    def store_state(kernel, data, at, state, constants):  # type: ignore[no-untyped-def]
-        physics = constants.physics
-        _save_physics(physics, data, at + first)
-        if held >= 0:
-            observation = view(data, at + held, num_observed, np.float64)
-            observe(physics.arrays, constants.constants, observation)
-
-    return store_state
+    first, held = kernel.layout.fields[0].offset, kernel.layout.held
+    lines = ["physics = value_at(constants.physics)", f"save_physics(physics, data, at + {first})"]
+    if held >= 0:
+        observation = f"view(data, at + {held}, {kernel.layout.observation[0].size}, float64)"
+        lines.append(f"observe(physics.arrays, constants.constants, {observation})")
+    return lines, {"save_physics": _save_physics, "observe": inner(kernel.kernel.observe)}
 
 
 @generator_of(step_loop.load_action, TaskType)
 def _load_action(kernel: TaskType) -> Any:
     size = kernel.layout.action.size
-
-    def load_action(kernel, data, row):  # type: ignore[no-untyped-def]
-        return view(data, 4 * row * size, size, np.float32)
-
-    return load_action
+    return [f"return view(data, {4 * size} * row, {size}, float32)"], {}
 
 
 @generator_of(step_loop.random_action, TaskType)
 def _random_action(kernel: TaskType) -> Any:
-    num_controls = kernel.layout.action.size
-
-    def random_action(kernel, uniforms, low, size, lowest, highest, constants):  # type: ignore[no-untyped-def]
-        action = view(constants.physics.action, 0, num_controls, np.float32)
-        for index in range(num_controls):
-            drawn = np.float32(low[index] + size[index] * uniforms[index])
-            action[index] = min(max(drawn, np.float32(lowest[index])), np.float32(highest[index]))
-        return action
-
-    return random_action
+    size = kernel.layout.action.size
+    lines = [
+        f"action = view(value_at(constants.physics).action, 0, {size}, float32)",
+        f"for index in range({size}):",
+        "    drawn = float32(limits.low[index] + limits.size[index] * uniforms[index])",
+        "    lowest, highest = float32(limits.lowest[index]), float32(limits.highest[index])",
+        "    action[index] = min(max(drawn, lowest), highest)",
+        "return action",
+    ]
+    return lines, {}
 
 
 @generator_of(step_loop.take_step, TaskType)
@@ -354,14 +344,12 @@ def _take_step(kernel: TaskType) -> Any:
         reward, terminated = outcome(physics.arrays, constants, start, action, physics.extras)
         return _is_quiet(physics), float(reward), bool(terminated)
 
-    inner_step: Any = inner(step)
-
-    def take_step(kernel, state, action, constants, random):  # type: ignore[no-untyped-def]
-        physics = constants.physics
-        is_stable, reward, terminated = inner_step(physics, constants.constants, constants.frame_skip, action)
-        return is_stable, reward, terminated, physics.extras
-
-    return take_step
+    lines = [
+        "physics = value_at(constants.physics)",
+        "is_stable, reward, terminated = step(physics, constants.constants, constants.frame_skip, action)",
+        "return is_stable, reward, terminated, physics.extras",
+    ]
+    return lines, {"step": inner(step)}
 
 
 for _accessor, _line in (
@@ -374,29 +362,25 @@ for _accessor, _line in (
 
 @generator_of(step_loop.store_observation, TaskType)
 def _store_observation(kernel: TaskType) -> Any:
-    observe, size = inner(kernel.kernel.observe), kernel.layout.observation[0].size
-
-    def store_observation(kernel, data, row, state, constants):  # type: ignore[no-untyped-def]
-        observation = view(data[0], 8 * row * size, size, np.float64)
-        observe(constants.physics.arrays, constants.constants, observation)
-
-    return store_observation
+    size = kernel.layout.observation[0].size
+    lines = [
+        f"observation = view(data[0], {8 * size} * row, {size}, float64)",
+        "observe(value_at(constants.physics).arrays, constants.constants, observation)",
+    ]
+    return lines, {"observe": inner(kernel.kernel.observe)}
 
 
 @generator_of(step_loop.observe_ended, TaskType)
 def _observe_ended(kernel: TaskType) -> Any:
-    observe, size = inner(kernel.kernel.observe), kernel.layout.observation[0].size
-    first, held = kernel.layout.fields[0].offset, kernel.layout.held
-
-    def observe_ended(kernel, data, row, states, at, constants):  # type: ignore[no-untyped-def]
-        observation = view(data[0], 8 * row * size, size, np.float64)
-        if held >= 0:
-            observation[:] = view(states, at + held, size, np.float64)
-        else:
-            _load_physics(constants.physics, states, at + first)
-            observe(constants.physics.arrays, constants.constants, observation)
-
-    return observe_ended
+    size, first, held = kernel.layout.observation[0].size, kernel.layout.fields[0].offset, kernel.layout.held
+    if held >= 0:
+        source = f"view(states, at + {held}, {size}, float64)"
+        return [f"view(data[0], {8 * size} * row, {size}, float64)[:] = {source}"], {}
+    lines = [
+        f"load_physics(value_at(constants.physics), states, at + {first})",
+        "store_observation(kernel, data, row, True, constants)",
+    ]
+    return lines, {"load_physics": _load_physics, "store_observation": step_loop.store_observation}
 
 
 # -- The kernel ----------------------------------------------------------------------------------------------
