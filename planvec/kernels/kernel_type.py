@@ -20,6 +20,7 @@ from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.datamodel.registry import register_default
 from numba.core.pythonapi import NativeValue
+from numba.core.registry import cpu_target
 from numba.extending import overload, typeof_impl, unbox
 
 from planvec.kernels.base import Layout
@@ -35,6 +36,8 @@ Flags = tuple[bool | None, ...]  # for each constant of a kernel its value if it
 
 class KernelType(types.Type, Generic[K]):
     """Stands for a kernel and a layout in the signatures of loops. Its values are empty."""
+
+    max_repeats = 10**6  # largest number of steps of a row in one loop, which Ctrl-C cannot interrupt
 
     def __init__(
         self, kernel: K, digest: str, layout: Layout, flags: Flags = (), token: str | None = None
@@ -141,17 +144,6 @@ register_default(PointerType)(models.OpaqueModel)
 
 
 @intrinsic_function
-def _size_of(_: Any, value: Any) -> Any:
-    """Return the memory that a value takes, in bytes."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data_type = context.data_model_manager[value].get_data_type()
-        return context.get_constant(types.intp, context.get_abi_sizeof(data_type))
-
-    return types.intp(value), generate
-
-
-@intrinsic_function
 def _write(_: Any, value: Any, address: Any) -> Any:
     """Write a value to an address."""
 
@@ -180,11 +172,6 @@ def value_at(_: Any, pointer: Any) -> Any:
 
 
 @jit(cache=True)
-def _size(value: Any) -> Any:
-    return _size_of(value)
-
-
-@jit(cache=True)
 def _put(value: Any, address: int) -> None:
     _write(value, address)
 
@@ -204,8 +191,9 @@ def _packer_of(value: Any) -> _Packer:
     """Return the packer of a value, which is made for the first value of its class."""
     if type(value) not in _packers:
         target = numba.typeof(value)
-        put = compile_loop(_put, target, types.intp)
-        _packers[type(value)] = _Packer(PointerType(target), _size(value), put)
+        put, context = compile_loop(_put, target, types.intp), cpu_target.target_context
+        size = context.get_abi_sizeof(context.data_model_manager[target].get_data_type())
+        _packers[type(value)] = _Packer(PointerType(target), size, put)
     return _packers[type(value)]
 
 

@@ -161,12 +161,6 @@ def is_valid(kernel: _Numbers) -> Any:
     return ["return True"], {}
 
 
-@accessor("kernel")
-def max_repeats(kernel: _Numbers) -> Any:
-    """Return the largest number of steps of a row in one loop, which Ctrl-C cannot interrupt."""
-    return [f"return {10**6}"], {}
-
-
 @accessor("kernel, data, row, state, constants")
 def store_observation(kernel: _Numbers) -> Any:
     """Write the observation of a state into the arrays `data` of the observations of a batch."""
@@ -191,15 +185,9 @@ def observe_ended(kernel: _Numbers) -> Any:
 
 
 @accessor("kernel")
-def record_size(kernel: KernelType[Any]) -> Any:
-    """Return the number of bytes of a record."""
-    return [f"return {kernel.layout.itemsize}"], {}
-
-
-@accessor("kernel")
-def action_size(kernel: KernelType[Any]) -> Any:
-    """Return A."""
-    return [f"return {kernel.layout.action.size}"], {}
+def sizes_of(kernel: KernelType[Any]) -> Any:
+    """Return the number of bytes of a record, A, and `max_repeats`."""
+    return [f"return {kernel.layout.itemsize}, {kernel.layout.action.size}, {kernel.max_repeats}"], {}
 
 
 @accessor("kernel, data, at")
@@ -298,10 +286,11 @@ def run_rows(
     # Another loop is compiled for each of the arguments that is None; numba leaves out what is not needed.
     # Returns 0 or `REFUSED`.
     rewards, terminated, truncated, num_steps = results
+    size, action_size, max_repeats = sizes_of(kernel)
     random, pool = np.zeros(NUM_WORDS, np.uint64), np.zeros(4, np.uint32)
     if horizon is not None:
-        uniforms, block = np.zeros(action_size(kernel)), np.zeros(4)
-    has_seeds, has_actions, size = len(seeds) > 0, len(actions) > 0, record_size(kernel)
+        uniforms, block = np.zeros(action_size), np.zeros(4)
+    has_seeds, has_actions = len(seeds) > 0, len(actions) > 0
     for row in range(first, last):
         source = row * size
         target = min(source, len(new_states) - size)
@@ -326,7 +315,7 @@ def run_rows(
         else:
             wanted = 1 if dt is None else min(dt[row], left)
             action = load_action(kernel, actions, row)
-        if wanted > max_repeats(kernel):
+        if wanted > max_repeats:
             return REFUSED
         count, reward, weight, held = 0, 0.0, 1.0, -1
         while True:
@@ -337,7 +326,7 @@ def run_rows(
                     action = load_action(kernel, actions, row * horizon + count)
                 else:
                     held = draw_uniforms(
-                        action_size(kernel), uniforms, block, draws.seed, draws.first_row + row, count, held
+                        action_size, uniforms, block, draws.seed, draws.first_row + row, count, held
                     )
                     action = random_action(kernel, uniforms, draws.range, constants)
             state, more, is_terminated, extra = take_step(kernel, state, action, constants, random)

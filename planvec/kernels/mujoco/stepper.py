@@ -21,6 +21,7 @@ import numpy as np
 from gymnasium import spaces
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.datamodel.registry import register_default
 from numpy.typing import NDArray
@@ -86,7 +87,7 @@ def _valid_options() -> dict[str, frozenset[int]]:
 # Number of warnings of each kind before a row is stepped. MuJoCo prints a warning if there were none before;
 # it sets all numbers to zero when it resets a simulation that is not stable.
 QUIET = 1
-_SIGNATURE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
+_SIGNATURE = np.int32(mujoco.mjtState.mjSTATE_INTEGRATION)  # a C int
 _MEMORY_FACTOR = 8
 # `MjModel` begins with its sizes: number of words of 64 bits among which the size of the memory is
 _WORDS_OF_SIZES = 300
@@ -101,7 +102,7 @@ class Physics(NamedTuple):
     set_state: int  # address of the function
     get_state: int  # address of the function
     compute_forces: int  # address of the function
-    signature: int  # bits that name the parts of a state
+    signature: np.int32  # bits that name the parts of a state
     num_state: int
     arrays: Arrays  # the arrays that tasks read
     # `[n, 3]` int64: offset from `memory`, size, and whether it holds integers, of each array that follows
@@ -121,7 +122,7 @@ class Simulation:
     def __init__(self, model: Any, saved: tuple[str, ...], num_extras: int) -> None:
         self._model = model
         self.data = _data_with_memory(model)
-        num_state = mujoco.mj_stateSize(model, _SIGNATURE)
+        num_state = mujoco.mj_stateSize(model, int(_SIGNATURE))
         arrays = [getattr(self.data, name, None) for name in saved]
         places = [_place(array) for array in arrays if array is not None and array.size]
         self.size = num_state + sum(size for _, size, _ in places)  # numbers in a record
@@ -186,40 +187,22 @@ def _data_with_memory(model: Any) -> Any:
 # Addresses are arguments, never constants: numba keeps compiled code on disk, and a library lies elsewhere in
 # every process.
 
-_BYTE_POINTER = ir.IntType(8).as_pointer()
-
-
-def _pointers(builder: Any, addresses: Any) -> list[Any]:
-    return [builder.inttoptr(address, _BYTE_POINTER) for address in addresses]
-
 
 @intrinsic_function
-def call(typing_context: Any, function: Any, model: Any, data: Any) -> Any:
-    """Call `void function(mjModel*, mjData*)`; the arguments are addresses."""
+def call(typing_context: Any, function: Any, given: Any) -> Any:
+    """Call a function without a result. Pointers among its arguments are given as integers."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [_BYTE_POINTER] * 2)
-        pointer = builder.inttoptr(arguments[0], kind.as_pointer())
-        builder.call(pointer, _pointers(builder, arguments[1:]))
+        values = cgutils.unpack_tuple(builder, arguments[1])
+        pointers = [
+            builder.inttoptr(value, ir.IntType(8).as_pointer()) if kind.bitwidth == 64 else value
+            for value, kind in zip(values, given, strict=True)
+        ]
+        kind = ir.FunctionType(ir.VoidType(), [value.type for value in pointers])
+        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), pointers)
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.int64), generate
-
-
-@intrinsic_function
-def call_with_state(
-    typing_context: Any, function: Any, model: Any, data: Any, state: Any, signature_bits: Any
-) -> Any:
-    """Call `void function(mjModel*, mjData*, double* state, int signature)`."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [*[_BYTE_POINTER] * 3, ir.IntType(32)])
-        pointer = builder.inttoptr(arguments[0], kind.as_pointer())
-        bits = builder.trunc(arguments[4], ir.IntType(32))
-        builder.call(pointer, [*_pointers(builder, arguments[1:4]), bits])
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 5), generate
+    return types.void(types.int64, given), generate
 
 
 # -- What the loops of `planvec.kernels.step_loop` call for a task ------------------------------------------
@@ -227,6 +210,8 @@ def call_with_state(
 
 class TaskType(KernelType[Task]):
     """Stands for a task and a layout in the signatures of loops."""
+
+    max_repeats = 10_000
 
 
 register_default(TaskType)(models.OpaqueModel)
@@ -245,7 +230,7 @@ def _load_physics(physics: Any, states: Any, at: int) -> None:
     """Put a simulation into the state that begins at an offset of the bytes of all records."""
     numbers, memory, start = physics.numbers, physics.memory, physics.num_state
     copy_bytes(states, at, memory, 0, len(memory))
-    call_with_state(physics.set_state, physics.model, physics.data, numbers.ctypes.data, physics.signature)
+    call(physics.set_state, (physics.model, physics.data, numbers.ctypes.data, physics.signature))
     for index in range(len(physics.saved)):
         place, size = physics.saved[index, 0], physics.saved[index, 1]
         if physics.saved[index, 2]:
@@ -260,7 +245,7 @@ def _load_physics(physics: Any, states: Any, at: int) -> None:
 def _save_physics(physics: Any, states: Any, at: int) -> None:
     """Write the state of a simulation. Arguments as in `_load_physics`."""
     numbers, memory, start = physics.numbers, physics.memory, physics.num_state
-    call_with_state(physics.get_state, physics.model, physics.data, numbers.ctypes.data, physics.signature)
+    call(physics.get_state, (physics.model, physics.data, numbers.ctypes.data, physics.signature))
     for index in range(len(physics.saved)):
         place, size = physics.saved[index, 0], physics.saved[index, 1]
         if physics.saved[index, 2]:
@@ -279,7 +264,7 @@ def _simulate(physics: Any, frame_skip: int, action: Any) -> None:
     for index in range(len(control)):
         control[index] = action[index]
     for _ in range(frame_skip):
-        call(physics.step, physics.model, physics.data)
+        call(physics.step, (physics.model, physics.data))
 
 
 @inner
@@ -340,7 +325,7 @@ def _take_step(kernel: TaskType) -> Any:
         start = before(physics.arrays, constants)
         _simulate(physics, frame_skip, action)
         if reads_forces:
-            call(physics.compute_forces, physics.model, physics.data)
+            call(physics.compute_forces, (physics.model, physics.data))
         reward, terminated = outcome(physics.arrays, constants, start, action, physics.extras)
         return _is_quiet(physics), float(reward), bool(terminated)
 
@@ -352,12 +337,8 @@ def _take_step(kernel: TaskType) -> Any:
     return lines, {"step": inner(step)}
 
 
-for _accessor, _line in (
-    (step_loop.refuses, "return False"),
-    (step_loop.is_valid, "return state"),
-    (step_loop.max_repeats, "return 10_000"),
-):
-    generator_of(_accessor, TaskType)(lambda kernel, line=_line: ([line], {}))
+generator_of(step_loop.refuses, TaskType)(lambda kernel: (["return False"], {}))
+generator_of(step_loop.is_valid, TaskType)(lambda kernel: (["return state"], {}))
 
 
 @generator_of(step_loop.store_observation, TaskType)
