@@ -29,13 +29,6 @@ def numbers(env: Any, *names: str) -> tuple[float, ...]:
     return tuple(map(float, values))
 
 
-@njit(error_model="numpy", forceinline=True)
-def _is_moderate(number: float) -> bool:
-    """Return whether a number is finite and not large."""
-    # Other numbers make the environments raise, warn, or turn an angle for ever.
-    return -1e6 < number < 1e6
-
-
 # as an argument, since a compiler replaces pow(x, 2) by x * x, which rounds differently
 _TWO = 2.0
 
@@ -44,14 +37,18 @@ def _observe_state(state: Any, constants: Any) -> Any:
     return state[0]
 
 
-def _refuses_two(state: Any, ended: bool, constants: Any) -> bool:
-    first, second = state[0]
-    return not (_is_moderate(first) and _is_moderate(second))
+@njit(error_model="numpy", forceinline=True)
+def _are_moderate(numbers: tuple[float, ...]) -> bool:
+    """Return whether numbers are finite and not large."""
+    # Others make the environments raise, warn, or turn an angle for ever.
+    are_moderate = True
+    for number in numbers:
+        are_moderate = are_moderate and -1e6 < number < 1e6
+    return are_moderate
 
 
-def _refuses_four(state: Any, ended: bool, constants: Any) -> bool:
-    first, second, third, fourth = state[0]
-    return not (_is_moderate(first) and _is_moderate(second) and _is_moderate(third) and _is_moderate(fourth))
+def _refuses(state: Any, ended: bool, constants: Any) -> bool:
+    return not _are_moderate(state[0])
 
 
 def spread_physics(*limits: float) -> Callable[[NDArray[Any], np.random.Generator, Any], None]:
@@ -108,7 +105,7 @@ CART_POLE = Kernel(
     step=_step_cart_pole,
     observe=_observe_state,
     constants=_constants_cart_pole,
-    refuses=_refuses_four,
+    refuses=_refuses,
     spread=spread_physics(3.0, 4.0, 0.3, 4.0),
 )
 
@@ -143,7 +140,7 @@ MOUNTAIN_CAR = Kernel(
     step=_step_mountain_car,
     observe=_observe_state,
     constants=_constants_mountain_car,
-    refuses=_refuses_two,
+    refuses=_refuses,
     spread=spread_physics(1.3, 0.08),
 )
 
@@ -206,7 +203,7 @@ CONTINUOUS_MOUNTAIN_CAR = Kernel(
     step=_continuous_step,
     observe=_observe_state,
     constants=_continuous_constants,
-    refuses=_refuses_two,
+    refuses=_refuses,
     spread=spread_physics(1.3, 0.08),
 )
 
@@ -245,8 +242,8 @@ def _observe_pendulum(state: Any, constants: Any) -> Any:
 
 
 def _refuses_pendulum(state: Any, ended: bool, constants: Any) -> bool:
-    (angle, speed), torque, has_torque = state
-    return not (_is_moderate(angle) and _is_moderate(speed) and (has_torque or torque == 0))
+    physics, torque, has_torque = state
+    return not (_are_moderate(physics) and (has_torque or torque == 0))
 
 
 PENDULUM = Kernel(
@@ -359,10 +356,9 @@ def _observe_acrobot(state: Any, constants: Any) -> Any:
 
 
 def _refuses_acrobot(state: Any, ended: bool, constants: Any) -> bool:
-    (y0, y1, y2, y3), single = state
-    are_moderate = _is_moderate(y0) and _is_moderate(y1) and _is_moderate(y2) and _is_moderate(y3)
+    physics, single = state
     # After a reset the state is float32, of which NumPy computes cosines by other formulas than C's library.
-    return not are_moderate or (ended and single)
+    return not _are_moderate(physics) or (ended and single)
 
 
 ACROBOT = Kernel(
