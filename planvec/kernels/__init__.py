@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from planvec.kernels.kernel_type import CodeType, Pointer, compile_loop, value_at
     from planvec.kernels.memory import copy_bytes, jit, load
     from planvec.kernels.random import next_uint64
-    from planvec.kernels.step_loop import RandomActions, run_rows
+    from planvec.kernels.step_loop import run_rows
     from planvec.kernels.threads import Stop, run_together
 
 _LAZY = {
@@ -48,7 +48,7 @@ _LAZY = {
     "kernel_type": "CodeType Pointer compile_loop value_at",
     "memory": "copy_bytes jit load",
     "random": "next_uint64",
-    "step_loop": "RandomActions run_rows",
+    "step_loop": "run_rows",
     "threads": "Stop run_together",
 }
 if not TYPE_CHECKING:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from planvec.kernels.base import UNLIMITED, ActionRange, Kernel, Layout, OpenedEnv, bytes_of, layout_of
 from planvec.kernels.digests import check_originals, code_digest
-from planvec.kernels.kernel_type import CodeType, Flags, KernelType, compile_loop
-from planvec.kernels.step_loop import RandomActions, run_rows
+from planvec.kernels.kernel_type import CodeType, Flags, KernelType, Pointer, compile_loop
+from planvec.kernels.step_loop import run_rows
 from planvec.kernels.threads import run_sliced
 from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch, empty_rows, has_mask_field, leaves
 
@@ -33,7 +33,6 @@ _NONE = types.none
 _RESULTS = types.Tuple((_NUMBERS, _BYTES, _BYTES, _INTEGERS))
 _NO_SEEDS = np.empty(0, np.uint64)
 _NO_BYTES = np.empty(0, np.uint8)
-_UNUSED = ActionRange(*[np.empty(0)] * 4)
 
 
 # runs a loop `loop(kernel, constants, code, ...)` with the present constants of the environment; None if that
@@ -71,12 +70,15 @@ class LoopKernel(ABC):
         # Whether states tell which actions are legal. Then the environment draws random ones, and repeats
         # actions.
         self.has_masks = has_mask_field(env.action_space, opened.dtype)
+        limits = ActionRange.of(env.action_space)
+        unused = Pointer(ActionRange(*[np.empty(0)] * 4))
         # the range of random actions; None if they are drawn otherwise
-        self.action_range = ActionRange.of(env.action_space)
+        self.action_range = None if limits is None else Pointer(limits)
+        self._limits = self.action_range or unused
         self._infos_shape = infos_shape
+        self._no_extras = np.empty((0, *(infos_shape or ())))
         self._constants_type = numba.typeof(self._passed(constants, 0))
-        limits = types.NamedTuple([_NUMBERS] * 4, ActionRange)
-        draws = types.NamedTuple([types.uint64, types.int64, limits], RandomActions)
+        draws = (types.uint64, types.int64, numba.typeof(self._limits))
         self._roll_rows = self._compile(_NONE, types.int64, draws, _NONE)
         repeats = not self._has_single_loop
         # by whether actions are repeated; the other one is compiled when it is first used
@@ -107,15 +109,17 @@ class LoopKernel(ABC):
     def _compile_step(self, repeats: bool) -> Callable[..., int]:
         """Return the loop over steps, with or without repeats."""
         observations = types.UniTuple(_BYTES, len(self._layout.observation))
-        return self._compile(_INTEGERS if repeats else _NONE, _NONE, _NONE, observations)
+        return self._compile(_INTEGERS if repeats else _NONE, _NONE, (_NONE,) * 3, observations)
 
-    def _compile(self, dt: Any, horizon: Any, draws: Any, observations: Any) -> Callable[..., int]:
+    def _compile(
+        self, dt: Any, horizon: Any, draws: tuple[Any, ...], observations: Any
+    ) -> Callable[..., int]:
         """Return the loop over rows for arguments of these types."""
         extras = types.Array(types.float64, 1 + len(self._infos_shape or ()), "C")
         return compile_loop(
             run_rows,
             *(self._type, self._constants_type, types.int64, types.int64, _BYTES, _BYTES, dt, horizon),
-            *(types.float64, _SEEDS, types.int64, draws, _BYTES, observations, _RESULTS, extras),
+            *(types.float64, _SEEDS, types.int64, *draws, _BYTES, observations, _RESULTS, extras),
         )
 
     def _run(self, run: Callable[[int, int, int], int], num_rows: int, num_steps: int, is_even: bool) -> bool:
@@ -127,28 +131,25 @@ class LoopKernel(ABC):
         loop: Callable[..., int],
         constants: Any,
         request: StepBatch | RolloutBatch,
-        given: tuple[Any, ...],  # `actions`, `dt`, `horizon` and `discount` of `run_rows`
-        draws: RandomActions | None,
         out: Outputs,
+        given: tuple[Any, ...],  # `actions`, `dt`, `horizon` and `discount` of `run_rows`
+        draws: tuple[Any, ...],  # `action_seed`, `first_row` and `action_range`
         observations: Any,
         extras: NDArray[np.float64],
-        *,
         num_steps: int,
         is_even: bool,
     ) -> bool:
         """Run a loop with the arguments of a request. Returns whether no row was refused."""
-        states = bytes_of(request.states)
         seeds = _NO_SEEDS if request.seeds is None else np.ascontiguousarray(request.seeds)
         rewards, terminated, truncated, counts = out.numbers
         results = (rewards, terminated.view(np.uint8), truncated.view(np.uint8), counts)
+        before = (bytes_of(request.states), *given, seeds, self.time_limit, *draws)
         all_new = None if out.new_states is None else bytes_of(out.new_states)
 
         def run(thread: int, first: int, last: int) -> int:
             new_states = np.empty(self._layout.itemsize, np.uint8) if all_new is None else all_new
-            return loop(
-                *(self._type, self._passed(constants, thread), first, last, states, *given, seeds),
-                *(self.time_limit, draws, new_states, observations, results, extras),
-            )
+            passed = self._passed(constants, thread)
+            return loop(self._type, passed, first, last, *before, new_states, observations, results, extras)
 
         return self._run(run, len(request.states), num_steps, is_even)
 
@@ -167,17 +168,12 @@ class LoopKernel(ABC):
         if observations is None:  # nobody wants them
             observations = empty_rows(self._observation_space, num_rows)
         extras = np.zeros((num_rows if has_extras else 0, *(self._infos_shape or ())))
+        given = (bytes_of(batch.actions), np.ascontiguousarray(batch.dt) if repeats else None, None, 1.0)
+        targets = tuple([bytes_of(leaf) for leaf in leaves(observations)])
+        num_steps, is_even = batch.same_dt or int(batch.dt.max(initial=1)), batch.same_dt is not None
+        loop, no_draws = self._step_loops[repeats], (None, None, None)
         if not self._perform(
-            self._step_loops[repeats],
-            constants,
-            batch,
-            (bytes_of(batch.actions), np.ascontiguousarray(batch.dt) if repeats else None, None, 1.0),
-            None,
-            out,
-            tuple([bytes_of(leaf) for leaf in leaves(observations)]),
-            extras,
-            num_steps=batch.same_dt or int(batch.dt.max(initial=1)),
-            is_even=batch.same_dt is not None,
+            loop, constants, batch, out, given, no_draws, targets, extras, num_steps, is_even
         ):
             return None
         if not has_extras:
@@ -194,18 +190,10 @@ class LoopKernel(ABC):
         if batch.actions is None and (self.has_masks or self.action_range is None):
             return False
         actions = _NO_BYTES if batch.actions is None else bytes_of(batch.actions)
-        return self._perform(
-            self._roll_rows,
-            constants,
-            batch,
-            (actions, None, batch.horizon, float(batch.discount)),
-            RandomActions(batch.action_seed, batch.first_row, self.action_range or _UNUSED),
-            out,
-            None,
-            np.empty((0, *(self._infos_shape or ()))),
-            num_steps=batch.horizon,
-            is_even=False,
-        )
+        given = (actions, None, batch.horizon, float(batch.discount))
+        draws = (batch.action_seed, batch.first_row, self._limits)
+        loop, horizon, extras = self._roll_rows, batch.horizon, self._no_extras
+        return self._perform(loop, constants, batch, out, given, draws, None, extras, horizon, False)
 
 
 class CompiledKernel(LoopKernel):

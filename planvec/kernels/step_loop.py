@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from planvec.kernels.base import ActionRange, Field, Kernel
-from planvec.kernels.kernel_type import KernelType, accessor
+from planvec.kernels.base import Field, Kernel
+from planvec.kernels.kernel_type import KernelType, accessor, value_at
 from planvec.kernels.memory import jit, store
 from planvec.kernels.random import NUM_WORDS, draw_uniforms, load_generator, seed_generator, store_generator
 
@@ -117,10 +117,10 @@ def load_action(kernel: _Numbers) -> Any:
     return [f"return {_loads(action, f'row * {action.size * np.dtype(action.dtype).itemsize}')}"], {}
 
 
-@accessor("kernel, uniforms, limits, constants")
+@accessor("kernel, uniforms, low, size, lowest, highest, constants")
 def random_action(kernel: _Numbers) -> Any:
     """Return the action that random numbers stand for, as `planvec.rows.random_actions.actions_of`."""
-    # `uniforms`: `[A]`, random numbers in [0, 1). `limits`: an `ActionRange`.
+    # `uniforms`: `[A]`, random numbers in [0, 1). What follows is an `ActionRange`.
     action = kernel.layout.action
     name = _type_name(action)
 
@@ -130,8 +130,7 @@ def random_action(kernel: _Numbers) -> Any:
         drawn = f"{name}(low[{index}] + size[{index}] * uniforms[{index}])"
         return f"min(max({drawn}, {name}(lowest[{index}])), {name}(highest[{index}]))"
 
-    lines = ["low, size, lowest, highest = limits", f"return {_numbers_of(action, number)}"]
-    return lines, {"floor": math.floor}
+    return [f"return {_numbers_of(action, number)}"], {"floor": math.floor}
 
 
 @accessor("kernel, state, action, constants, random")
@@ -246,16 +245,6 @@ def reseed(kernel: KernelType[Any]) -> Any:
 REFUSED = 1
 
 Bytes = NDArray[np.uint8]
-
-
-class RandomActions(NamedTuple):
-    """Tells the random actions of the rows of a batch."""
-
-    seed: int
-    first_row: int  # index of the first row in the whole batch
-    range: ActionRange
-
-
 # rewards, `terminated`, `truncated`, numbers of steps: `[B]` each
 Results = tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int64]]
 
@@ -276,7 +265,9 @@ def run_rows(
     discount: float,  # of a rollout
     seeds: NDArray[np.uint64],  # `[B]`; empty: none
     time_limit: int,
-    draws: Any,  # of random actions; see `RandomActions`. None: steps
+    action_seed: Any,  # of random actions; None: steps
+    first_row: Any,  # index of the first row in the whole batch; None: steps
+    action_range: Any,  # a `Pointer` to an `ActionRange`; None: steps
     new_states: Bytes,  # Written: the bytes of B states, or of one, which is then written again and again
     observations: Any,  # Written: the bytes of each array of the observations; None: not wanted
     results: Results,  # Written: rewards or returns, flags and numbers of steps, each `[B]`
@@ -290,6 +281,7 @@ def run_rows(
     random, pool = np.zeros(NUM_WORDS, np.uint64), np.zeros(4, np.uint32)
     if horizon is not None:
         uniforms, block = np.zeros(action_size), np.zeros(4)
+        low, span, lowest, highest = value_at(action_range)
     has_seeds, has_actions = len(seeds) > 0, len(actions) > 0
     for row in range(first, last):
         source = row * size
@@ -326,9 +318,9 @@ def run_rows(
                     action = load_action(kernel, actions, row * horizon + count)
                 else:
                     held = draw_uniforms(
-                        action_size, uniforms, block, draws.seed, draws.first_row + row, count, held
+                        action_size, uniforms, block, action_seed, first_row + row, count, held
                     )
-                    action = random_action(kernel, uniforms, draws.range, constants)
+                    action = random_action(kernel, uniforms, low, span, lowest, highest, constants)
             state, more, is_terminated, extra = take_step(kernel, state, action, constants, random)
             if not is_valid(kernel, state):
                 return REFUSED

@@ -87,7 +87,7 @@ def _valid_options() -> dict[str, frozenset[int]]:
 # Number of warnings of each kind before a row is stepped. MuJoCo prints a warning if there were none before;
 # it sets all numbers to zero when it resets a simulation that is not stable.
 QUIET = 1
-_SIGNATURE = np.int32(mujoco.mjtState.mjSTATE_INTEGRATION)  # a C int
+_SIGNATURE = np.int32(int(mujoco.mjtState.mjSTATE_INTEGRATION))  # a C int
 _MEMORY_FACTOR = 8
 # `MjModel` begins with its sizes: number of words of 64 bits among which the size of the memory is
 _WORDS_OF_SIZES = 300
@@ -308,9 +308,8 @@ def _random_action(kernel: TaskType) -> Any:
     lines = [
         f"action = view(value_at(constants.physics).action, 0, {size}, float32)",
         f"for index in range({size}):",
-        "    drawn = float32(limits.low[index] + limits.size[index] * uniforms[index])",
-        "    lowest, highest = float32(limits.lowest[index]), float32(limits.highest[index])",
-        "    action[index] = min(max(drawn, lowest), highest)",
+        "    drawn = float32(low[index] + size[index] * uniforms[index])",
+        "    action[index] = min(max(drawn, float32(lowest[index])), float32(highest[index]))",
         "return action",
     ]
     return lines, {}
