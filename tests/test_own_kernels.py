@@ -733,3 +733,35 @@ def test_a_state_at_which_the_environment_raises_raises() -> None:
         with pytest.raises(EnvError, match="math domain error|expected a finite") as error:
             env.step_batch(np.ones((3, 2)), states)
         assert error.value.row == 1
+
+
+class ManyEngines(gymnasium.Env[Any, Any]):
+    """Its actions have more numbers than a field that is passed number by number."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = spaces.Box(-1.0, 1.0, (20,), np.float64)
+
+    def __init__(self) -> None:
+        self.height = 5.0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.height = 5.0
+        return np.array([self.height]), {}
+
+    def step(self, action: Any) -> Any:
+        self.height = self.height + float(action[3]) - float(action[19])
+        return np.array([self.height]), -1.0, bool(self.height < 0.0), False, {}
+
+
+def test_a_long_action_is_a_tuple_of_numbers() -> None:
+    @planvec.kernel(ManyEngines, state=("height",))
+    def step(state: Any, action: Any) -> Any:
+        height = state[0] + action[3] - action[19]
+        return (height,), -1.0, height < 0.0
+
+    plain, compiled = (PlanEnv(ManyEngines, compiled=flag) for flag in (False, True))
+    states = start_states(plain, 8)
+    check_same(
+        plain.rollout_batch(states, 30, action_seed=1), compiled.rollout_batch(states, 30, action_seed=1)
+    )

@@ -3,7 +3,7 @@
     base        what a kernel is (`Kernel`), and where the numbers of a state lie
     choice      which classes have one: a new kernel is entered there, too
     gymnasium, mujoco    the kernels that planvec ships; `own`: those that users declare
-    compiled    a kernel over batches; `step_loop`: the loops over steps and rollouts
+    compiled    a kernel over batches; `step_loop`: the loop over its rows
     random      NumPy's random numbers, compiled
     digests     of code and classes
 
@@ -15,6 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+# Hands on the names that other folders use.
+# ruff: noqa: F401
+# mypy: implicit-reexport
 from planvec.kernels.choice import (
     costs_of,
     has_kernel,
@@ -35,37 +38,8 @@ if TYPE_CHECKING:
     from planvec.kernels.kernel_type import CodeType, Pointer, compile_loop, value_at
     from planvec.kernels.memory import copy_bytes, jit, load
     from planvec.kernels.random import next_uint64
-    from planvec.kernels.step_loop import roll_rows, step_rows
+    from planvec.kernels.step_loop import run_rows
     from planvec.kernels.threads import Stop, run_together
-
-__all__ = [
-    "BatchKernel",
-    "CodeType",
-    "CompiledKernel",
-    "Pointer",
-    "Stop",
-    "batch_kernel",
-    "bytes_of",
-    "class_digest",
-    "code_digest",
-    "compile_loop",
-    "copy_bytes",
-    "costs_of",
-    "has_kernel",
-    "has_own_kernel",
-    "is_harmless",
-    "jit",
-    "kernel",
-    "load",
-    "may_have_kernel",
-    "next_uint64",
-    "open_kernel",
-    "registered_kernels",
-    "roll_rows",
-    "run_together",
-    "step_rows",
-    "value_at",
-]
 
 _LAZY = {
     "base": "bytes_of",
@@ -74,7 +48,7 @@ _LAZY = {
     "kernel_type": "CodeType Pointer compile_loop value_at",
     "memory": "copy_bytes jit load",
     "random": "next_uint64",
-    "step_loop": "roll_rows step_rows",
+    "step_loop": "run_rows",
     "threads": "Stop run_together",
 }
 if not TYPE_CHECKING:

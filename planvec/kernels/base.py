@@ -34,8 +34,8 @@ def never(state: Any, ended: bool, constants: Any) -> bool:
 class Kernel:
     """Describes a compiled step of one class of environments."""
 
-    # The functions are compiled by numba. They see the fields of a state as a tuple of numbers; a field of
-    # more than `MAX_SCALARS` numbers is an array, which they change in place.
+    # The functions are compiled by numba. A state is a tuple with an entry for each field: a number, a tuple
+    # of numbers, or an array of more than `MAX_SCALARS` numbers, which they change in place.
 
     # Names of the fields of the state that the functions take, in order. Others never change.
     fields: tuple[str, ...]
@@ -76,11 +76,16 @@ class Field(NamedTuple):
     dtype: str  # their dtype as a string, such as "<f8"
     size: int  # how many they are
     offset: int = 0  # where they begin in a record, in bytes
+    is_number: bool = False  # whether a kernel takes the field as one number, instead of a tuple of numbers
 
     @property
     def is_array(self) -> bool:
         """Whether a kernel takes the field as one array."""
         return self.size > MAX_SCALARS
+
+    def number(self, entry: str, index: int) -> str:
+        """Return an expression for one of the numbers in an entry of a state."""
+        return entry if self.is_number else f"{entry}[{index}]"
 
 
 class Layout(NamedTuple):
@@ -94,7 +99,6 @@ class Layout(NamedTuple):
     truncated: int  # offset of a flag
     generator: int  # offset of the generator; -1 if there is none
     action: Field  # the numbers of an action
-    has_scalar_action: bool  # whether a kernel takes the action as one number
     observation: tuple[Field, ...]  # the numbers of each array of an observation, in order
     held: int  # offset of the observation; -1 if states do not hold it
 
@@ -139,8 +143,9 @@ def layout_of(opened: OpenedEnv, names: tuple[str, ...], may_hold: bool = False)
         terminated=offsets["terminated"],
         truncated=offsets["truncated"],
         generator=offsets.get("generator", -1),
-        action=_numbers(action.dtype, action.shape, 0, "actions"),
-        has_scalar_action=isinstance(action, spaces.Discrete),
+        action=_numbers(action.dtype, action.shape, 0, "actions")._replace(
+            is_number=isinstance(action, spaces.Discrete)
+        ),
         observation=tuple(_observation(env.observation_space)),
         held=offsets.get("observation", -1),
     )
@@ -151,7 +156,7 @@ def _numbers(dtype: Any, shape: Any, offset: int, owner: str) -> Field:
     dtype = np.dtype(dtype)
     if dtype.kind not in "fiub":
         raise ValueError(f"{owner} of dtype {dtype}")
-    return Field(dtype.str, int(np.prod(shape, dtype=np.int64)), offset)
+    return Field(dtype.str, int(np.prod(shape, dtype=np.int64)), offset, is_number=shape == ())
 
 
 def _observation(space: gymnasium.Space[Any]) -> Iterator[Field]:

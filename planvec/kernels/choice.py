@@ -12,31 +12,28 @@ from planvec.kernels.base import OpenedEnv
 from planvec.kernels.own.declared import own_kernel_of, registered_kernels
 from planvec.rows import BatchKernel
 
-_GYMNASIUM = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
-# class of Gymnasium -> its kernel: a module of `planvec.kernels.gymnasium`, and the name there
-_NUMERIC = {
-    "AcrobotEnv": ("classic_control", "ACROBOT"),
-    "BlackjackEnv": ("toy_text", "BLACKJACK"),
-    "CartPoleEnv": ("classic_control", "CART_POLE"),
-    "CliffWalkingEnv": ("toy_text", "GRID"),
-    "Continuous_MountainCarEnv": ("classic_control", "CONTINUOUS_MOUNTAIN_CAR"),
-    "FrozenLakeEnv": ("toy_text", "GRID"),
-    "MountainCarEnv": ("classic_control", "MOUNTAIN_CAR"),
-    "PendulumEnv": ("classic_control", "PENDULUM"),
-    "TaxiEnv": ("toy_text", "TAXI"),
-}
+_PURE = ("gymnasium.envs.classic_control.", "gymnasium.envs.toy_text.")
 _MUJOCO = "gymnasium.envs.mujoco."
-# the same for MuJoCo: module and class -> its task in `planvec.kernels.mujoco.tasks`
-_TASKS = {
-    "ant_v5.AntEnv": "ANT",
-    "half_cheetah_v5.HalfCheetahEnv": "HALF_CHEETAH",
-    "hopper_v5.HopperEnv": "HOPPER",
-    "humanoid_v5.HumanoidEnv": "HUMANOID",
-    "humanoidstandup_v5.HumanoidStandupEnv": "HUMANOID_STANDUP",
-    "inverted_pendulum_v5.InvertedPendulumEnv": "INVERTED_PENDULUM",
-    "pusher_v5.PusherEnv": "PUSHER",
-    "swimmer_v5.SwimmerEnv": "SWIMMER",
-    "walker2d_v5.Walker2dEnv": "WALKER",
+# class of Gymnasium -> its kernel, or its task for MuJoCo: a module of `planvec.kernels`, and the name there
+_KERNELS = {
+    "AcrobotEnv": ("gymnasium.classic_control", "ACROBOT"),
+    "BlackjackEnv": ("gymnasium.toy_text", "BLACKJACK"),
+    "CartPoleEnv": ("gymnasium.classic_control", "CART_POLE"),
+    "CliffWalkingEnv": ("gymnasium.toy_text", "GRID"),
+    "Continuous_MountainCarEnv": ("gymnasium.classic_control", "CONTINUOUS_MOUNTAIN_CAR"),
+    "FrozenLakeEnv": ("gymnasium.toy_text", "GRID"),
+    "MountainCarEnv": ("gymnasium.classic_control", "MOUNTAIN_CAR"),
+    "PendulumEnv": ("gymnasium.classic_control", "PENDULUM"),
+    "TaxiEnv": ("gymnasium.toy_text", "TAXI"),
+    "AntEnv": ("mujoco.tasks", "ANT"),
+    "HalfCheetahEnv": ("mujoco.tasks", "HALF_CHEETAH"),
+    "HopperEnv": ("mujoco.tasks", "HOPPER"),
+    "HumanoidEnv": ("mujoco.tasks", "HUMANOID"),
+    "HumanoidStandupEnv": ("mujoco.tasks", "HUMANOID_STANDUP"),
+    "InvertedPendulumEnv": ("mujoco.tasks", "INVERTED_PENDULUM"),
+    "PusherEnv": ("mujoco.tasks", "PUSHER"),
+    "SwimmerEnv": ("mujoco.tasks", "SWIMMER"),
+    "Walker2dEnv": ("mujoco.tasks", "WALKER"),
 }
 
 
@@ -60,12 +57,12 @@ def has_kernel(env_class: Any) -> bool:
 
 def is_harmless(module: str, name: str) -> bool:
     """Return whether a class with a kernel is in pure Python and of Gymnasium: it cannot crash or hang."""
-    return f"{module}.".startswith(_GYMNASIUM) and name in _NUMERIC
+    return f"{module}.".startswith(_PURE) and name in _KERNELS
 
 
 def _is_mujoco(module: str, name: str) -> bool:
     """Return whether there is a kernel for a class of MuJoCo."""
-    return module.startswith(_MUJOCO) and f"{module.removeprefix(_MUJOCO)}.{name}" in _TASKS
+    return module.startswith(_MUJOCO) and module.endswith("_v5") and name in _KERNELS
 
 
 def may_have_kernel(entry_point: str) -> bool:
@@ -96,13 +93,12 @@ def open_kernel(
         from planvec.kernels.own.compiled import OwnCompiledKernel
 
         return OwnCompiledKernel(own, opened)
+    module, name = _KERNELS[env_class.__name__]
+    declared = getattr(import_module(f"planvec.kernels.{module}"), name)
     if _is_mujoco(env_class.__module__, env_class.__name__):
-        from planvec.kernels.mujoco import stepper, tasks
+        from planvec.kernels.mujoco.stepper import MujocoKernel
 
-        name = _TASKS[f"{env_class.__module__.removeprefix(_MUJOCO)}.{env_class.__name__}"]
-        return stepper.MujocoKernel(getattr(tasks, name), opened)
+        return MujocoKernel(declared, opened)
     from planvec.kernels.compiled import CompiledKernel
 
-    module, name = _NUMERIC[env_class.__name__]
-    kernel = getattr(import_module(f"planvec.kernels.gymnasium.{module}"), name)
-    return CompiledKernel(kernel, opened)
+    return CompiledKernel(declared, opened)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from planvec.kernels.base import UNLIMITED, ActionRange, Kernel, Layout, OpenedEnv, bytes_of, layout_of
 from planvec.kernels.digests import check_originals, code_digest
-from planvec.kernels.kernel_type import CodeType, Flags, KernelType, compile_loop
-from planvec.kernels.step_loop import roll_rows, step_rows
+from planvec.kernels.kernel_type import CodeType, Flags, KernelType, Pointer, compile_loop
+from planvec.kernels.step_loop import run_rows
 from planvec.kernels.threads import run_sliced
 from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch, empty_rows, has_mask_field, leaves
 
@@ -29,6 +29,7 @@ _BYTES = types.Array(types.uint8, 1, "C")
 _NUMBERS = types.Array(types.float64, 1, "C")
 _INTEGERS = types.Array(types.int64, 1, "C")
 _SEEDS = types.Array(types.uint64, 1, "C")
+_NONE = types.none
 _RESULTS = types.Tuple((_NUMBERS, _BYTES, _BYTES, _INTEGERS))
 _NO_SEEDS = np.empty(0, np.uint64)
 _NO_BYTES = np.empty(0, np.uint8)
@@ -69,16 +70,16 @@ class LoopKernel(ABC):
         # Whether states tell which actions are legal. Then the environment draws random ones, and repeats
         # actions.
         self.has_masks = has_mask_field(env.action_space, opened.dtype)
+        limits = ActionRange.of(env.action_space)
+        unused = Pointer(ActionRange(*[np.empty(0)] * 4))
         # the range of random actions; None if they are drawn otherwise
-        self.action_range = ActionRange.of(env.action_space)
+        self.action_range = None if limits is None else Pointer(limits)
+        self._limits = self.action_range or unused
         self._infos_shape = infos_shape
+        self._no_extras = np.empty((0, *(infos_shape or ())))
         self._constants_type = numba.typeof(self._passed(constants, 0))
-        self._roll_rows = compile_loop(
-            roll_rows,
-            *(kernel_type, self._constants_type, types.int64, types.int64, _BYTES, _BYTES),
-            *(types.int64, types.float64, _SEEDS, types.int64, types.uint64, types.int64, *[_NUMBERS] * 4),
-            *(_BYTES, _RESULTS),
-        )
+        draws = (types.uint64, types.int64, numba.typeof(self._limits))
+        self._roll_rows = self._compile(_NONE, types.int64, draws, _NONE)
         repeats = not self._has_single_loop
         # by whether actions are repeated; the other one is compiled when it is first used
         self._step_loops = {repeats: self._compile_step(repeats)}
@@ -107,17 +108,50 @@ class LoopKernel(ABC):
 
     def _compile_step(self, repeats: bool) -> Callable[..., int]:
         """Return the loop over steps, with or without repeats."""
+        observations = types.UniTuple(_BYTES, len(self._layout.observation))
+        return self._compile(_INTEGERS if repeats else _NONE, _NONE, (_NONE,) * 3, observations)
+
+    def _compile(
+        self, dt: Any, horizon: Any, draws: tuple[Any, ...], observations: Any
+    ) -> Callable[..., int]:
+        """Return the loop over rows for arguments of these types."""
         extras = types.Array(types.float64, 1 + len(self._infos_shape or ()), "C")
         return compile_loop(
-            step_rows,
-            *(self._type, self._constants_type, types.int64, types.int64, _BYTES, _BYTES),
-            *(_INTEGERS if repeats else types.none, _SEEDS, types.int64, _BYTES, types.boolean),
-            *(types.UniTuple(_BYTES, len(self._layout.observation)), _RESULTS, extras, types.boolean),
+            run_rows,
+            *(self._type, self._constants_type, types.int64, types.int64, _BYTES, _BYTES, dt, horizon),
+            *(types.float64, _SEEDS, types.int64, *draws, _BYTES, observations, _RESULTS, extras),
         )
 
     def _run(self, run: Callable[[int, int, int], int], num_rows: int, num_steps: int, is_even: bool) -> bool:
         """Run a loop over all rows, on all threads. Returns whether no row was refused."""
         return not run_sliced(run, num_rows, self.num_threads, num_steps, is_even, self._slice_steps)
+
+    def _perform(
+        self,
+        loop: Callable[..., int],
+        constants: Any,
+        request: StepBatch | RolloutBatch,
+        out: Outputs,
+        given: tuple[Any, ...],  # `actions`, `dt`, `horizon` and `discount` of `run_rows`
+        draws: tuple[Any, ...],  # `action_seed`, `first_row` and `action_range`
+        observations: Any,
+        extras: NDArray[np.float64],
+        num_steps: int,
+        is_even: bool,
+    ) -> bool:
+        """Run a loop with the arguments of a request. Returns whether no row was refused."""
+        seeds = _NO_SEEDS if request.seeds is None else np.ascontiguousarray(request.seeds)
+        rewards, terminated, truncated, counts = out.numbers
+        results = (rewards, terminated.view(np.uint8), truncated.view(np.uint8), counts)
+        before = (bytes_of(request.states), *given, seeds, self.time_limit, *draws)
+        all_new = None if out.new_states is None else bytes_of(out.new_states)
+
+        def run(thread: int, first: int, last: int) -> int:
+            new_states = np.empty(self._layout.itemsize, np.uint8) if all_new is None else all_new
+            passed = self._passed(constants, thread)
+            return loop(self._type, passed, first, last, *before, new_states, observations, results, extras)
+
+        return self._run(run, len(request.states), num_steps, is_even)
 
     def step(self, batch: StepBatch, out: Outputs, info_keys: tuple[str, ...] | None) -> Columns | None:
         """Step rows and write their results."""
@@ -128,35 +162,19 @@ class LoopKernel(ABC):
         repeats = batch.same_dt != 1 or not self._has_single_loop
         if repeats not in self._step_loops:
             self._step_loops[repeats] = self._compile_step(repeats)
-        loop, num_rows = self._step_loops[repeats], len(batch.states)
+        num_rows = len(batch.states)
         has_extras = info_keys != () and self._infos_shape is not None
         observations = out.observations
         if observations is None:  # nobody wants them
             observations = empty_rows(self._observation_space, num_rows)
-        extras = np.zeros((num_rows if has_extras else 1, *(self._infos_shape or ())))
-        states = None if out.new_states is None else bytes_of(out.new_states)
-        arguments = (
-            bytes_of(batch.states),
-            bytes_of(batch.actions),
-            np.ascontiguousarray(batch.dt) if repeats else None,
-            _NO_SEEDS if batch.seeds is None else np.ascontiguousarray(batch.seeds),
-            self.time_limit,
-        )
-        results = (
-            states is not None,
-            tuple([bytes_of(leaf) for leaf in leaves(observations)]),
-            _results_of(out),
-            extras,
-            has_extras,
-        )
-
-        def run(thread: int, first: int, last: int) -> int:
-            new_states = np.empty(self._layout.itemsize, np.uint8) if states is None else states
-            passed = self._passed(constants, thread)
-            return loop(self._type, passed, first, last, *arguments, new_states, *results)
-
-        num_steps = batch.same_dt or int(batch.dt.max(initial=1))
-        if not self._run(run, num_rows, num_steps, is_even=batch.same_dt is not None):
+        extras = np.zeros((num_rows if has_extras else 0, *(self._infos_shape or ())))
+        given = (bytes_of(batch.actions), np.ascontiguousarray(batch.dt) if repeats else None, None, 1.0)
+        targets = tuple([bytes_of(leaf) for leaf in leaves(observations)])
+        num_steps, is_even = batch.same_dt or int(batch.dt.max(initial=1)), batch.same_dt is not None
+        loop, no_draws = self._step_loops[repeats], (None, None, None)
+        if not self._perform(
+            loop, constants, batch, out, given, no_draws, targets, extras, num_steps, is_even
+        ):
             return None
         if not has_extras:
             return {}
@@ -171,32 +189,20 @@ class LoopKernel(ABC):
             return False
         if batch.actions is None and (self.has_masks or self.action_range is None):
             return False
-        unused = np.empty(self._layout.action.size)
-        arguments = (
-            bytes_of(batch.states),
-            _NO_BYTES if batch.actions is None else bytes_of(batch.actions),
-            batch.horizon,
-            float(batch.discount),
-            _NO_SEEDS if batch.seeds is None else np.ascontiguousarray(batch.seeds),
-            self.time_limit,
-            batch.action_seed,
-            batch.first_row,
-            *(self.action_range or [unused] * 4),
-            bytes_of(out.new_states),
-            _results_of(out),
-        )
-
-        def run(thread: int, first: int, last: int) -> int:
-            return self._roll_rows(self._type, self._passed(constants, thread), first, last, *arguments)
-
-        return self._run(run, len(batch.states), batch.horizon, is_even=False)
+        actions = _NO_BYTES if batch.actions is None else bytes_of(batch.actions)
+        given = (actions, None, batch.horizon, float(batch.discount))
+        draws = (batch.action_seed, batch.first_row, self._limits)
+        loop, horizon, extras = self._roll_rows, batch.horizon, self._no_extras
+        return self._perform(loop, constants, batch, out, given, draws, None, extras, horizon, False)
 
 
 class CompiledKernel(LoopKernel):
     """Steps and rolls out batches with a kernel of numbers."""
 
-    def __init__(self, kernel: Kernel, opened: OpenedEnv, digest: str | None = None) -> None:
-        # `digest`: of the code of a user's kernel. None: a kernel of planvec's.
+    def __init__(
+        self, kernel: Kernel, opened: OpenedEnv, digest: str | None = None, token: str | None = None
+    ) -> None:
+        # `digest`: of the code of a user's kernel. None: a kernel of planvec's. `token`: see `KernelType`.
         base: Any = opened.env.unwrapped
         self._kernel = kernel
         if digest is None:
@@ -204,7 +210,7 @@ class CompiledKernel(LoopKernel):
             digest = code_digest(kernel.step, kernel.observe, kernel.refuses)
         constants = kernel.constants(base)
         self._flags = _flags_of(constants)
-        kernel_type = KernelType(kernel, digest, layout_of(opened, kernel.fields), self._flags)
+        kernel_type = KernelType(kernel, digest, layout_of(opened, kernel.fields), self._flags, token)
         self._loops: dict[tuple[Any, Hashable], BoundLoop] = {}
         infos_shape = None if kernel.columns is None else ()
         super().__init__(kernel_type, opened, constants, infos_shape)
@@ -247,9 +253,3 @@ class CompiledKernel(LoopKernel):
 def _flags_of(constants: tuple[Any, ...]) -> Flags:
     """Return the constants that are flags; see `Flags`."""
     return tuple(value if isinstance(value, bool) else None for value in constants)
-
-
-def _results_of(out: Outputs) -> tuple[Any, ...]:
-    """Return the arrays of results that both loops fill, in the order of their arguments."""
-    rewards, terminated, truncated, num_steps = out.numbers
-    return rewards, terminated.view(np.uint8), truncated.view(np.uint8), num_steps

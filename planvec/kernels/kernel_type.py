@@ -20,6 +20,7 @@ from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.datamodel.registry import register_default
 from numba.core.pythonapi import NativeValue
+from numba.core.registry import cpu_target
 from numba.extending import overload, typeof_impl, unbox
 
 from planvec.kernels.base import Layout
@@ -36,11 +37,17 @@ Flags = tuple[bool | None, ...]  # for each constant of a kernel its value if it
 class KernelType(types.Type, Generic[K]):
     """Stands for a kernel and a layout in the signatures of loops. Its values are empty."""
 
-    def __init__(self, kernel: K, digest: str, layout: Layout, flags: Flags = ()) -> None:
-        identity = hashlib.sha256(repr((digest, layout, flags)).encode()).hexdigest()[:32]
+    max_repeats = 10**6  # largest number of steps of a row in one loop, which Ctrl-C cannot interrupt
+
+    def __init__(
+        self, kernel: K, digest: str, layout: Layout, flags: Flags = (), token: str | None = None
+    ) -> None:
+        # `token`: of a kernel that no other process may get from numba's cache; None for others
+        identity = hashlib.sha256(repr((digest, layout, flags, token)).encode()).hexdigest()[:32]
         super().__init__(name=f"planvec.{type(self).__name__}({identity})")
         self.layout = layout
         self.flags = flags
+        self.is_cached = token is None
         _kernels[self.name] = kernel
 
     @property
@@ -75,14 +82,14 @@ _SCALARS = {np.dtype(code).name: np.dtype(code).type for code in f"?{np.typecode
 def generated(name: str, arguments: str, lines: list[str], names: dict[str, Any]) -> Any:
     """Return a function with a body of generated lines."""
     body = "\n".join(f"    {line}" for line in lines)
-    scope = {"load": load, "store": store, "view": view, **_SCALARS, **names}
+    scope = {"load": load, "store": store, "view": view, "value_at": value_at, **_SCALARS, **names}
     exec(f"def {name}({arguments}):\n{body}", scope)
     return scope[name]
 
 
 def accessor(arguments: str) -> Callable[[Callable[[Any], Any]], Any]:
     """Make a function that compiled code calls, generated for each type of kernels."""
-    # The decorated function returns its lines and what names in them mean, or the function itself.
+    # The decorated function returns its lines, and what names in them mean.
 
     def decorate(generate: Callable[[Any], Any]) -> Any:
         name, generate_for = generate.__name__, functools.singledispatch(generate)
@@ -91,8 +98,7 @@ def accessor(arguments: str) -> Callable[[Callable[[Any], Any]], Any]:
         stub.register = generate_for.register
 
         def make(kernel: KernelType[Any]) -> Any:
-            made = generate_for(kernel)
-            return made if callable(made) else generated(name, arguments, *made)
+            return generated(name, arguments, *generate_for(kernel))
 
         select = generated(name, arguments, ["return make(kernel)"], {"make": make})
         overload(stub, jit_options={"forceinline": True, "error_model": "numpy"})(select)
@@ -138,17 +144,6 @@ register_default(PointerType)(models.OpaqueModel)
 
 
 @intrinsic_function
-def _size_of(_: Any, value: Any) -> Any:
-    """Return the memory that a value takes, in bytes."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data_type = context.data_model_manager[value].get_data_type()
-        return context.get_constant(types.intp, context.get_abi_sizeof(data_type))
-
-    return types.intp(value), generate
-
-
-@intrinsic_function
 def _write(_: Any, value: Any, address: Any) -> Any:
     """Write a value to an address."""
 
@@ -168,14 +163,12 @@ def value_at(_: Any, pointer: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         model = context.data_model_manager[pointer.target]
         source = builder.bitcast(arguments[0], model.get_data_type().as_pointer())
-        return model.load_from_data_pointer(builder, source)
+        value = model.load_from_data_pointer(builder, source)
+        if context.enable_nrt:  # the caller counts the references of arrays; see `jit`
+            context.nrt.incref(builder, pointer.target, value)
+        return value
 
     return pointer.target(pointer), generate
-
-
-@jit(cache=True)
-def _size(value: Any) -> Any:
-    return _size_of(value)
 
 
 @jit(cache=True)
@@ -198,8 +191,9 @@ def _packer_of(value: Any) -> _Packer:
     """Return the packer of a value, which is made for the first value of its class."""
     if type(value) not in _packers:
         target = numba.typeof(value)
-        put = compile_loop(_put, target, types.intp)
-        _packers[type(value)] = _Packer(PointerType(target), _size(value), put)
+        put, context = compile_loop(_put, target, types.intp), cpu_target.target_context
+        size = context.get_abi_sizeof(context.data_model_manager[target].get_data_type())
+        _packers[type(value)] = _Packer(PointerType(target), size, put)
     return _packers[type(value)]
 
 

@@ -148,7 +148,7 @@ def jit(
     def decorate(function: F) -> F:
         made: F = njit(**options)(function)
         if cache:
-            _ignore_unreadable(made)
+            _limit_cache(made)
         if signature is not None:
             dispatcher: Any = made
             dispatcher.compile(signature)
@@ -158,12 +158,12 @@ def jit(
     return decorate
 
 
-def _ignore_unreadable(function: Any) -> None:
-    """Let a function be compiled again where its file on disk cannot be read."""
+def _limit_cache(function: Any) -> None:
+    """Let files on disk that cannot be read be written again, and keep private kernels off the disk."""
     # The files name the classes of arguments by their modules, and numba raises if one has moved since, as in
     # another version of planvec that was installed over the one that wrote them.
     cache = function._cache
-    load = cache.load_overload
+    load, save = cache.load_overload, cache.save_overload
 
     def load_or_forget(signature: Any, context: Any) -> Any:
         try:
@@ -172,4 +172,9 @@ def _ignore_unreadable(function: Any) -> None:
             cache.flush()
             return None
 
-    cache.load_overload = load_or_forget
+    def save_unless_private(signature: Any, data: Any) -> None:
+        # No other process would find a kernel of a user that is known by a token; see `KernelType`.
+        if all(getattr(kind, "is_cached", True) for kind in signature):
+            save(signature, data)
+
+    cache.load_overload, cache.save_overload = load_or_forget, save_unless_private

@@ -1,7 +1,7 @@
-"""The compiled loops over the steps and over the rollouts of a batch. They are compiled once for each kernel.
+"""The compiled loop over the rows of a batch, for steps and for rollouts. It is compiled for each kernel.
 
-They do what `planvec.stepping.row_loop` does, on records of bytes, and draw the random actions of
-`planvec.rows.random_actions`. Several threads may run them over different rows at the same time.
+It does what `planvec.stepping.row_loop` does, on records of bytes, and draws the random actions of
+`planvec.rows.random_actions`. Several threads may run it over different rows at the same time.
 
 Letters: B rows, H steps of a rollout, A numbers of an action.
 """
@@ -9,7 +9,7 @@ Letters: B rows, H steps of a rollout, A numbers of an action.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from planvec.kernels.base import Field, Kernel
-from planvec.kernels.kernel_type import KernelType, accessor
+from planvec.kernels.kernel_type import KernelType, accessor, value_at
 from planvec.kernels.memory import jit, store
 from planvec.kernels.random import NUM_WORDS, draw_uniforms, load_generator, seed_generator, store_generator
 
@@ -34,24 +34,16 @@ def _type_name(field: Field) -> str:
     return np.dtype(field.dtype).name
 
 
-def _elements(fields: tuple[Field, ...]) -> Iterator[tuple[Field, int]]:
-    """Yield each element of a tuple of numbers and arrays: its field, and its offset in bytes."""
-    # A field of several numbers is one element for each, or one array.
-    for field in fields:
-        size = np.dtype(field.dtype).itemsize
-        for number in range(1 if field.is_array else field.size):
-            yield field, field.offset + number * size
+def _numbers_of(field: Field, number: Callable[[int], str]) -> str:
+    """Return an expression for a number, or for a tuple of numbers, of one for each of them."""
+    numbers = [number(index) for index in range(field.size)]
+    return numbers[0] if field.is_number else f"({''.join(f'{number}, ' for number in numbers)})"
 
 
-def _tuple_of(fields: tuple[Field, ...], at: str) -> str:
-    """Return an expression for the tuple of the elements of fields in `data`, whose record begins at `at`."""
-    values = [
-        f"view(data, {at} + {offset}, {field.size}, {_type_name(field)})"
-        if field.is_array
-        else f"load(data, {at} + {offset}, {_type_name(field)})"
-        for field, offset in _elements(fields)
-    ]
-    return f"({', '.join(values)},)"
+def _loads(field: Field, at: str) -> str:
+    """Return an expression for a field of the record in `data` that begins at `at`."""
+    name, size = _type_name(field), np.dtype(field.dtype).itemsize
+    return _numbers_of(field, lambda index: f"load(data, {at} + {field.offset + index * size}, {name})")
 
 
 def _constants(kernel: _Numbers) -> str:
@@ -70,19 +62,26 @@ def _inlined(function: Any) -> dict[str, Any]:
 
 @accessor("kernel, data, at")
 def load_state(kernel: _Numbers) -> Any:
-    """Return the state of the record at an offset: a tuple of S numbers."""
-    return [f"return {_tuple_of(kernel.layout.fields, 'at')}"], {}
+    """Return the state of the record at an offset; see `Kernel`."""
+    values = [
+        f"view(data, at + {field.offset}, {field.size}, {_type_name(field)})"
+        if field.is_array
+        else _loads(field, "at")
+        for field in kernel.layout.fields
+    ]
+    return [f"return ({', '.join(values)},)"], {}
 
 
 @accessor("kernel, data, at, state, constants")
 def store_state(kernel: _Numbers) -> Any:
     """Write a state into the record at an offset. Arrays were changed in place."""
-    lines = [
-        f"store(data, at + {offset}, {_type_name(field)}, state[{index}])"
-        for index, (field, offset) in enumerate(_elements(kernel.layout.fields))
-        if not field.is_array
-    ]
-    return lines or ["pass"], {}
+    lines = ["pass"]
+    for entry, field in enumerate(kernel.layout.fields):
+        name, size = _type_name(field), np.dtype(field.dtype).itemsize
+        for index in range(0 if field.is_array else field.size):
+            number = field.number(f"state[{entry}]", index)
+            lines.append(f"store(data, at + {field.offset + index * size}, {name}, {number})")
+    return lines, {}
 
 
 @accessor("kernel, source, source_at, target, target_at")
@@ -115,34 +114,33 @@ def begin_state(kernel: _Numbers) -> Any:
 def load_action(kernel: _Numbers) -> Any:
     """Return an action of a batch: a number, or a tuple of numbers."""
     action = kernel.layout.action
-    size = action.size * np.dtype(action.dtype).itemsize
-    return [f"return {_tuple_of((action,), f'row * {size}')}" + "[0]" * kernel.layout.has_scalar_action], {}
+    return [f"return {_loads(action, f'row * {action.size * np.dtype(action.dtype).itemsize}')}"], {}
 
 
 @accessor("kernel, uniforms, low, size, lowest, highest, constants")
 def random_action(kernel: _Numbers) -> Any:
     """Return the action that random numbers stand for, as `planvec.rows.random_actions.actions_of`."""
-    # The arguments are arrays with one number for each number of an action: random numbers in [0, 1), the
-    # smallest value, the size of the range, and the limits of values that rounding may exceed.
-    action, values = kernel.layout.action, []
+    # `uniforms`: `[A]`, random numbers in [0, 1). What follows is an `ActionRange`.
+    action = kernel.layout.action
     name = _type_name(action)
-    for index in range(action.size):
-        if np.dtype(action.dtype).kind == "f":
-            drawn = f"{name}(low[{index}] + size[{index}] * uniforms[{index}])"
-            values.append(f"min(max({drawn}, {name}(lowest[{index}])), {name}(highest[{index}]))")
-        else:
-            values.append(f"{name}(int64(low[{index}]) + int64(floor(uniforms[{index}] * size[{index}])))")
-    result = values[0] if kernel.layout.has_scalar_action else f"({', '.join(values)},)"
-    return [f"return {result}"], {"floor": math.floor}
+
+    def number(index: int) -> str:
+        if np.dtype(action.dtype).kind != "f":
+            return f"{name}(int64(low[{index}]) + int64(floor(uniforms[{index}] * size[{index}])))"
+        drawn = f"{name}(low[{index}] + size[{index}] * uniforms[{index}])"
+        return f"min(max({drawn}, {name}(lowest[{index}])), {name}(highest[{index}]))"
+
+    return [f"return {_numbers_of(action, number)}"], {"floor": math.floor}
 
 
 @accessor("kernel, state, action, constants, random")
 def take_step(kernel: _Numbers) -> Any:
     """Take a step. Returns the state, the reward, whether it is terminal, and what infos are made of."""
-    values = [
-        f"after[{index}]" if field.is_array else f"{_type_name(field)}(after[{index}])"
-        for index, (field, _) in enumerate(_elements(kernel.layout.fields))
-    ]
+    values = []
+    for place, field in enumerate(kernel.layout.fields):
+        entry, name = f"after[{place}]", _type_name(field)
+        converted = _numbers_of(field, lambda index: f"{name}({field.number(entry, index)})")  # noqa: B023
+        values.append(entry if field.is_array else converted)
     lines = [
         f"after, reward, terminated, extra = function(state, action, {_constants(kernel)}, random)",
         f"return ({', '.join(values)},), float(reward), bool(terminated), float(extra)",
@@ -160,12 +158,6 @@ def refuses(kernel: _Numbers) -> Any:
 def is_valid(kernel: _Numbers) -> Any:
     """Return whether a step has reached a state; otherwise the environment itself has to take it."""
     return ["return True"], {}
-
-
-@accessor("kernel")
-def max_repeats(kernel: _Numbers) -> Any:
-    """Return the largest number of steps of a row in one loop, which Ctrl-C cannot interrupt."""
-    return [f"return {10**6}"], {}
 
 
 @accessor("kernel, data, row, state, constants")
@@ -192,25 +184,9 @@ def observe_ended(kernel: _Numbers) -> Any:
 
 
 @accessor("kernel")
-def record_size(kernel: KernelType[Any]) -> Any:
-    """Return the number of bytes of a record."""
-    return [f"return {kernel.layout.itemsize}"], {}
-
-
-@accessor("kernel")
-def action_size(kernel: KernelType[Any]) -> Any:
-    """Return A."""
-    return [f"return {kernel.layout.action.size}"], {}
-
-
-@accessor("kernel, data, at")
-def has_ended(kernel: KernelType[Any]) -> Any:
-    """Return whether the episode of the record at an offset has ended."""
-    first, second = sorted((kernel.layout.terminated, kernel.layout.truncated))
-    result = f"load(data, at + {first}, uint8) | load(data, at + {second}, uint8)"
-    if second == first + 1:
-        result = f"load(data, at + {first}, uint16)"
-    return [f"return {result} != 0"], {}
+def sizes_of(kernel: KernelType[Any]) -> Any:
+    """Return the number of bytes of a record, A, and `max_repeats`."""
+    return [f"return {kernel.layout.itemsize}, {kernel.layout.action.size}, {kernel.max_repeats}"], {}
 
 
 @accessor("kernel, data, at")
@@ -273,91 +249,87 @@ Bytes = NDArray[np.uint8]
 Results = tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int64]]
 
 
-# -- The loop over steps -------------------------------------------------------------------------------------
+# -- The loop over rows --------------------------------------------------------------------------------------
 
 
 @jit(cache=True, allocates=True)
-def keep_ended(
-    kernel: Any,
-    constants: Any,
-    row: int,
-    states: Bytes,
-    source: int,
-    new_states: Bytes,
-    target: int,
-    observations: Any,
-    results: Results,
-) -> int:
-    """Write the results of a row whose episode has ended: its state does not change, and its reward is 0."""
-    # `observations`: as in `step_rows`.
-    if refuses(kernel, load_state(kernel, states, source), observations is not None, constants):
-        return REFUSED
-    rewards, terminated, truncated, num_steps = results
-    copy_record(kernel, states, source, new_states, target)
-    was_terminated, was_truncated = ends_of(kernel, states, source)
-    store_ends(kernel, new_states, target, elapsed_of(kernel, states, source), was_terminated, was_truncated)
-    rewards[row], num_steps[row] = 0.0, 0
-    terminated[row], truncated[row] = was_terminated, was_truncated
-    if observations is not None:
-        observe_ended(kernel, observations, row, states, source, constants)
-    return 0
-
-
-@jit(cache=True, allocates=True)
-def step_rows(
+def run_rows(
     kernel: Any,
     constants: Any,
     first: int,
     last: int,
     states: Bytes,  # the bytes of B states
-    actions: Bytes,  # the bytes of the actions
-    dt: Any,  # `[B]` int64, how often an action is repeated. None: once, for which another loop is compiled.
+    actions: Bytes,  # the bytes of the actions, those of a row one after another; empty: random ones
+    dt: Any,  # `[B]` int64, how often an action is repeated; None: once, or in rollouts
+    horizon: Any,  # number of actions of a rollout; None: steps
+    discount: float,  # of a rollout
     seeds: NDArray[np.uint64],  # `[B]`; empty: none
     time_limit: int,
-    new_states: Bytes,  # Written: the bytes of B states, or of one
-    has_new_states: bool,
-    observations: Any,
-    results: Results,  # Written: rewards, flags and numbers of steps, each `[B]`
-    extras: NDArray[np.float64],  # `[B, ...]` or `[1, ...]`, written
-    has_extras: bool,
+    action_seed: Any,  # of random actions; None: steps
+    first_row: Any,  # index of the first row in the whole batch; None: steps
+    action_range: Any,  # a `Pointer` to an `ActionRange`; None: steps
+    new_states: Bytes,  # Written: the bytes of B states, or of one, which is then written again and again
+    observations: Any,  # Written: the bytes of each array of the observations; None: not wanted
+    results: Results,  # Written: rewards or returns, flags and numbers of steps, each `[B]`
+    extras: NDArray[np.float64],  # Written: `[B, ...]` or `[0, ...]`: not wanted
 ) -> int:
-    """Step rows."""
-    # Rows from `first` up to, but not including, `last`. `has_new_states`, `has_extras`: room for B; else
-    # `new_states` and `extras` hold one.
-    # `observations`: Written: the bytes of each array of the observations. None: not wanted, for which
-    # another loop is compiled.
+    """Step or roll out the rows from `first` up to, but not including, `last`."""
+    # Another loop is compiled for each of the arguments that is None; numba leaves out what is not needed.
     # Returns 0 or `REFUSED`.
     rewards, terminated, truncated, num_steps = results
+    size, action_size, max_repeats = sizes_of(kernel)
     random, pool = np.zeros(NUM_WORDS, np.uint64), np.zeros(4, np.uint32)
-    has_seeds = len(seeds) > 0
+    if horizon is not None:
+        uniforms, block = np.zeros(action_size), np.zeros(4)
+        low, span, lowest, highest = value_at(action_range)
+    has_seeds, has_actions = len(seeds) > 0, len(actions) > 0
     for row in range(first, last):
-        source = row * record_size(kernel)
-        target = source if has_new_states else 0
-        if has_ended(kernel, states, source):
-            status = keep_ended(
-                kernel, constants, row, states, source, new_states, target, observations, results
-            )
-            if status != 0:
-                return status
+        source = row * size
+        target = min(source, len(new_states) - size)
+        was_terminated, was_truncated = ends_of(kernel, states, source)
+        if was_terminated | was_truncated:  # the state does not change, and the reward is 0
+            if refuses(kernel, load_state(kernel, states, source), observations is not None, constants):
+                return REFUSED
+            copy_record(kernel, states, source, new_states, target)
+            rewards[row], num_steps[row] = 0.0, 0
+            terminated[row], truncated[row] = was_terminated, was_truncated
+            if observations is not None:
+                observe_ended(kernel, observations, row, states, source, constants)
             continue
         state = begin_state(kernel, states, source, new_states, target, constants)
         generator_in(kernel, random, states, source)
         if has_seeds:
             reseed(kernel, random, seeds[row], pool)
-        action, elapsed = load_action(kernel, actions, row), elapsed_of(kernel, states, source)
+        elapsed = elapsed_of(kernel, states, source)
         left = time_limit - elapsed
-        wanted = 1 if dt is None else min(dt[row], left)
-        if wanted > max_repeats(kernel):
+        if horizon is not None:
+            wanted = min(horizon, left)
+        else:
+            wanted = 1 if dt is None else min(dt[row], left)
+            action = load_action(kernel, actions, row)
+        if wanted > max_repeats:
             return REFUSED
-        count, reward = 0, 0.0
+        count, reward, weight, held = 0, 0.0, 1.0, -1
         while True:
             if refuses(kernel, state, False, constants):
                 return REFUSED
+            if horizon is not None:
+                if has_actions:
+                    action = load_action(kernel, actions, row * horizon + count)
+                else:
+                    held = draw_uniforms(
+                        action_size, uniforms, block, action_seed, first_row + row, count, held
+                    )
+                    action = random_action(kernel, uniforms, low, span, lowest, highest, constants)
             state, more, is_terminated, extra = take_step(kernel, state, action, constants, random)
             if not is_valid(kernel, state):
                 return REFUSED
-            # The first one is not added to 0, which would make -0 of it 0.
-            reward = more if count == 0 else reward + more
+            if horizon is not None:
+                reward += weight * more
+                weight *= discount
+            else:
+                # The first one is not added to 0, which would make -0 of it 0.
+                reward = more if count == 0 else reward + more
             count += 1
             if is_terminated or count >= wanted:
                 break
@@ -372,81 +344,6 @@ def step_rows(
         store(num_steps, row * 8, np.int64, count)
         store(terminated, row, np.uint8, is_terminated)
         store(truncated, row, np.uint8, is_truncated)
-        if has_extras:
+        if row < len(extras):
             extras[row] = extra
-    return 0
-
-
-# -- The loop over rollouts ----------------------------------------------------------------------------------
-
-
-@jit(cache=True, allocates=True)
-def roll_rows(
-    kernel: Any,
-    constants: Any,
-    first: int,
-    last: int,
-    states: Bytes,  # the bytes of B states
-    actions: Bytes,  # the bytes of the actions, those of a row one after another; empty: random ones
-    horizon: int,
-    discount: float,
-    seeds: NDArray[np.uint64],  # `[B]`; empty: none
-    time_limit: int,
-    action_seed: np.uint64,
-    first_row: int,
-    low: NDArray[np.float64],  # `[A]`, see `random_action`
-    size: NDArray[np.float64],  # `[A]`
-    lowest: NDArray[np.float64],  # `[A]`
-    highest: NDArray[np.float64],  # `[A]`
-    new_states: Bytes,  # Written: the bytes of B states
-    results: Results,  # Written: returns, flags and numbers of steps, each `[B]`
-) -> int:
-    """Roll out rows. Arguments that `step_rows` has, too, are described there."""
-    # `first_row`: index in the whole batch.
-    # Returns 0 or `REFUSED`.
-    returns, terminated, truncated, num_steps = results
-    random, pool = np.zeros(NUM_WORDS, np.uint64), np.zeros(4, np.uint32)
-    uniforms, block = np.zeros(len(low)), np.zeros(4)
-    has_seeds, has_actions = len(seeds) > 0, len(actions) > 0
-    for row in range(first, last):
-        at = row * record_size(kernel)
-        if has_ended(kernel, states, at):
-            status = keep_ended(kernel, constants, row, states, at, new_states, at, None, results)
-            if status != 0:
-                return status
-            continue
-        state = begin_state(kernel, states, at, new_states, at, constants)
-        generator_in(kernel, random, states, at)
-        if has_seeds:
-            reseed(kernel, random, seeds[row], pool)
-        elapsed = elapsed_of(kernel, states, at)
-        left = time_limit - elapsed
-        wanted = min(horizon, left)
-        if wanted > max_repeats(kernel):
-            return REFUSED
-        total, weight, count, held, is_terminated = 0.0, 1.0, 0, -1, False
-        while True:
-            if refuses(kernel, state, False, constants):
-                return REFUSED
-            if has_actions:
-                action = load_action(kernel, actions, row * horizon + count)
-            else:
-                held = draw_uniforms(
-                    action_size(kernel), uniforms, block, action_seed, first_row + row, count, held
-                )
-                action = random_action(kernel, uniforms, low, size, lowest, highest, constants)
-            state, reward, is_terminated, _ = take_step(kernel, state, action, constants, random)
-            if not is_valid(kernel, state):
-                return REFUSED
-            total += weight * reward
-            weight *= discount
-            count += 1
-            if is_terminated or count >= wanted:
-                break
-        is_truncated = count >= left
-        store_state(kernel, new_states, at, state, constants)
-        generator_out(kernel, random, new_states, at)
-        store_ends(kernel, new_states, at, elapsed + count, is_terminated, is_truncated)
-        returns[row], num_steps[row] = total, count
-        terminated[row], truncated[row] = is_terminated, is_truncated
     return 0

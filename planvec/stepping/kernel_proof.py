@@ -11,9 +11,7 @@ made on the machine on which the kernel will run.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space
@@ -35,38 +33,30 @@ from planvec.rows import (
 )
 from planvec.stepping.row_loop import RowLoop
 
-_log = logging.getLogger("planvec")
-T = TypeVar("T")
-
 # -- Compares the results of rows that were stepped twice, bit for bit ---------------------------------------
-
-_FIELDS = ("new_states", "observations", "rewards", "terminated", "truncated", "num_steps")
 
 
 def output_difference(expected: Outputs, got: Outputs) -> str | None:
     """Return how the results of the same rows differ; None if they are the same."""
-    for name in _FIELDS:
+    for name in ("new_states", "observations", "rewards", "terminated", "truncated", "num_steps"):
         first, second = getattr(expected, name), getattr(got, name)
         if first is None or second is None:
             continue
-        if name == "new_states":
-            difference = _state_difference(first, second)
-        else:
+        if name != "new_states":
             difference = describe_difference(name, first, second)
+        elif first.dtype.hasobject:
+            difference = None if (first == second).all() else "the new states differ"
+        elif first.tobytes() == second.tobytes():
+            difference = None
+        else:
+            row = next(row for row in range(len(first)) if first[row].tobytes() != second[row].tobytes())
+            difference = describe_difference("state", first[row], second[row]) or "the new states differ"
         if difference is not None:
             return difference
     return None
 
 
-def _state_difference(first: Any, second: Any) -> str | None:
-    """Return how states differ in the first row in which they do, or None."""
-    if first.dtype.hasobject:
-        return None if (first == second).all() else "the new states differ"
-    if first.tobytes() == second.tobytes():
-        return None
-    row = next(row for row in range(len(first)) if first[row].tobytes() != second[row].tobytes())
-    return describe_difference("state", first[row], second[row]) or "the new states differ"
-
+# -- The proof -----------------------------------------------------------------------------------------------
 
 _NUM_BATCHES = 24
 _MIN_SHARE = 0.25  # smallest share of rows that must take a step; rows whose episode has ended prove little
@@ -94,9 +84,15 @@ def prove(
     episodes = (own_copy(codec.reset(seed, None)[0]) for seed in range(kernel.num_proved))
     starts = codec.states_of([codec.get(first) for first in episodes])
     digests = _digests_at(codec, starts)
-    states, num_stepped, has_masks = starts, 0, codec.current_mask is not None
-    for number, batch in enumerate(_step_batches(about.action_space, len(starts), random, has_masks)):
-        batch.states = states
+    states, num_rows, num_stepped, has_masks = starts, len(starts), 0, codec.current_mask is not None
+    for number in range(_NUM_BATCHES):
+        # with and without repeats and seeds. Where there are masks of legal actions, the environment repeats
+        # actions itself.
+        repeats = number % 2 == 1 and not has_masks
+        dt = random.integers(1, 5, num_rows) if repeats else np.ones(num_rows, np.int64)
+        seeds = random.integers(0, 2**64, num_rows, dtype=np.uint64) if number % 3 == 1 else None
+        actions = _random_actions(about.action_space, random, num_rows)
+        batch = StepBatch(states, actions, dt, seeds, same_dt=None if repeats else 1)
         expected, got = batch.new_outputs(about), batch.new_outputs(about)
         columns = rows.step(batch, expected, {})
         infos = kernel.step(batch, got, info_keys)
@@ -110,9 +106,16 @@ def prove(
         difference = _block_difference(kernel, batch, expected, about, random) if number == 0 else ""
         if difference:
             return KernelProof(difference, num_stepped)
-        num_stepped += int(np.count_nonzero(expected.numbers[3]))
-        states = _next_states(kernel, expected, starts, random)
-    if num_stepped < _MIN_SHARE * _NUM_BATCHES * len(starts):
+        _, terminated, truncated, num_steps = expected.numbers
+        num_stepped += int(np.count_nonzero(num_steps))
+        # The next states are those that were reached, starts, and some from anywhere.
+        restarts = (terminated | truncated) & (random.random(num_rows) < 0.7)  # others stay ended
+        assert expected.new_states is not None
+        states = np.where(restarts, random.permutation(starts), expected.new_states)
+        anywhere = starts.copy()
+        kernel.spread(anywhere, random)
+        states = np.where(random.random(num_rows) < 0.3, anywhere, states)
+    if num_stepped < _MIN_SHARE * _NUM_BATCHES * num_rows:
         return KernelProof(f"only {num_stepped} of its steps could be compared", num_stepped)
     difference = _rollout_difference(kernel, rows, about, starts, states, random, has_masks)
     changed = [name for name, digest in _digests_at(codec, starts).items() if digests.get(name) != digest]
@@ -146,19 +149,6 @@ def _block_difference(
         if difference:
             return f"in a batch of {size} rows, {difference}"
     return ""
-
-
-def _next_states(
-    kernel: BatchKernel, out: Outputs, starts: NDArray[Any], random: np.random.Generator
-) -> NDArray[Any]:
-    """Return the states of the next batch: those that were reached, starts, and some from anywhere."""
-    assert out.new_states is not None
-    _, terminated, truncated, _ = out.numbers
-    restarts = (terminated | truncated) & (random.random(len(starts)) < 0.7)  # others stay ended
-    states: NDArray[Any] = np.where(restarts, random.permutation(starts), out.new_states)
-    anywhere = starts.copy()
-    kernel.spread(anywhere, random)
-    return np.where(random.random(len(starts)) < 0.3, anywhere, states)
 
 
 def _rollout_difference(
@@ -196,20 +186,6 @@ def _rollout_difference(
         if difference:
             return f"in a rollout, {difference}"
     return ""
-
-
-def _step_batches(
-    space: Space[Any], num_rows: int, random: np.random.Generator, has_masks: bool
-) -> Iterator[StepBatch]:
-    """Yield requests for steps, without states: with and without repeats and seeds."""
-    # Where there are masks of legal actions, the environment repeats actions itself.
-    none = np.zeros(num_rows)
-    for number in range(_NUM_BATCHES):
-        repeats = random.integers(1, 5, num_rows) if number % 2 else np.ones(num_rows, np.int64)
-        repeats = np.ones_like(repeats) if has_masks else repeats
-        seeds = random.integers(0, 2**64, num_rows, dtype=np.uint64) if number % 3 == 1 else None
-        actions = _random_actions(space, random, num_rows)
-        yield StepBatch(none, actions, repeats, seeds, same_dt=None if number % 2 and not has_masks else 1)
 
 
 def _random_actions(space: Space[Any], random: np.random.Generator, count: int) -> Any:

@@ -595,8 +595,7 @@ class PhysicsCodec(Codec):
         self._model, self._data = env.model, env.data
         self._observes = _module_name(env) not in _OBSERVE_FORCES
         check_sleep(env, env.model)
-        self._num_state = mujoco.mj_stateSize(self._model, INTEGRATION)
-        self._size = self._num_state
+        self._size = self._num_state = mujoco.mj_stateSize(self._model, INTEGRATION)
         self._views: list[tuple[NDArray[Any], int, int]] = []
         for array in _arrays(self._data, saved_arrays(env)):
             start, self._size = self._size, self._size + array.size
@@ -616,20 +615,13 @@ class PhysicsCodec(Codec):
         return [*super().identity(env), type(env).__module__, model_bytes(env.model)]
 
     def get(self, env: Any) -> Any:
-        if self._views:
-            mujoco.mj_getState(self._model, self._data, self._state, INTEGRATION)
-            return np.concatenate(self._parts)
-        value = np.empty(self._size)
-        mujoco.mj_getState(self._model, self._data, value, INTEGRATION)
-        return value
+        mujoco.mj_getState(self._model, self._data, self._state, INTEGRATION)
+        return np.concatenate(self._parts)
 
     def set(self, env: Any, value: Any) -> None:
-        if self._views:
-            mujoco.mj_setState(self._model, self._data, value[: self._num_state], INTEGRATION)
-            for view, start, stop in self._views:
-                view[:] = value[start:stop]
-        else:
-            mujoco.mj_setState(self._model, self._data, value, INTEGRATION)
+        mujoco.mj_setState(self._model, self._data, value[: self._num_state], INTEGRATION)
+        for view, start, stop in self._views:
+            view[:] = value[start:stop]
 
     def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
         records["physics"] = np.concatenate(values).reshape(len(values), self._size)

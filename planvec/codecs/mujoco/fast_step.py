@@ -46,12 +46,23 @@ def install_fast_step(env: Any) -> None:
     if make_step is None or env.render_mode == "human" or not inspect.ismethod(env.step):
         return
     try:
-        step = make_step(env)
-        if not _gives_the_same(env, step):
+        fast_step = make_step(env)
+        if not _gives_the_same(env, fast_step):
             return
     except Exception:  # another version of Gymnasium may have other attributes
         _log.debug("%s keeps its own step: the faster one failed", type(env).__name__, exc_info=True)
         return
+    # what tells that the simulation, or what is observed, is another one than now
+    flags = [name for name in vars(env) if name.startswith(("_include_", "_exclude_", "_main_body"))]
+    present = attrgetter("model", "data", *flags)
+    expected = present(env)
+
+    def step(action: Any) -> Outcome:
+        if any(map(is_not, present(env), expected)):
+            outcome: Outcome = type(env).step(env, action)
+            return outcome
+        return fast_step(action)
+
     env.step = step
     _installed.add(step)
 
@@ -98,69 +109,28 @@ def _positions(env: Any, num_hidden: int) -> Any:
     return env.data.qpos[num_hidden if env._exclude_current_positions_from_observation else 0 :]
 
 
-def _own_step(env: Any, action: Any) -> Outcome:
-    """Step the environment as its class does."""
-    outcome: Outcome = type(env).step(env, action)
-    return outcome
-
-
-def _change_test(env: Any, *names: str) -> Callable[[], bool]:
-    """Return a function that tells whether the simulation, or what is observed, is another one than now."""
-    flags = [name for name in vars(env) if name.startswith(("_include_", "_exclude_"))]
-    now = attrgetter("model", "data", *flags, *names)
-    expected = now(env)
-
-    def is_changed() -> bool:
-        return any(map(is_not, now(env), expected))
-
-    return is_changed
-
-
-def _half_cheetah(env: Any) -> Step:
-    simulate, x, options, is_changed = _simulation(env), env.data.qpos[:1], env.model.opt, _change_test(env)
-    observed = (_positions(env, 1), env.data.qvel)
+def _runner(env: Any) -> Step:
+    """Return the step of HalfCheetah, Walker2d and Hopper. The last two differ in what is healthy."""
+    simulate, options, qpos = _simulation(env), env.model.opt, env.data.qpos
+    velocities, positions, has_health = env.data.qvel, _positions(env, 1), hasattr(env, "_healthy_reward")
 
     def step(action: Any) -> Outcome:
-        if is_changed():
-            return _own_step(env, action)
-        before = x[0]
-        simulate(action)
-        after = x[0]
-        velocity = (after - before) / (options.timestep * env.frame_skip)
-        forward = env._forward_reward_weight * velocity
-        control = env._ctrl_cost_weight * _add(_square(action))
-        results = _concatenate(observed), forward - control, False, False
-        info = {"x_position": after, "x_velocity": velocity}
-        return *results, info | {"reward_forward": forward, "reward_ctrl": -control}
-
-    return step
-
-
-def _walker(env: Any) -> Step:
-    """Return the step of Walker2d and Hopper, which differ only in the meaning of `is_healthy`."""
-    simulate, options, is_changed = _simulation(env), env.model.opt, _change_test(env)
-    qpos, velocities, positions = env.data.qpos, env.data.qvel, _positions(env, 1)
-
-    def step(action: Any) -> Outcome:
-        if is_changed():
-            return _own_step(env, action)
         before = qpos[0]
         simulate(action)
         after = qpos[0]
         velocity = (after - before) / (options.timestep * env.frame_skip)
-        observation, is_healthy = _concatenate((positions, velocities.clip(-10, 10))), env.is_healthy
-        forward, survive = env._forward_reward_weight * velocity, is_healthy * env._healthy_reward
+        forward = env._forward_reward_weight * velocity
         control = env._ctrl_cost_weight * _add(_square(action))
+        rewards = {"x_velocity": velocity, "reward_forward": forward, "reward_ctrl": -control}
+        if not has_health:
+            observation = _concatenate((positions, velocities))
+            return observation, forward - control, False, False, {"x_position": after, **rewards}
+        observation, is_healthy = _concatenate((positions, velocities.clip(-10, 10))), env.is_healthy
+        survive = is_healthy * env._healthy_reward
         is_over = (not is_healthy) and env._terminate_when_unhealthy
-        results = observation, forward + survive - control, is_over, False
-        return *results, {
-            "x_position": after,
-            "z_distance_from_origin": qpos[1] - env.init_qpos[1],
-            "x_velocity": velocity,
-            "reward_forward": forward,
-            "reward_ctrl": -control,
-            "reward_survive": survive,
-        }
+        height = qpos[1] - env.init_qpos[1]
+        info = {"x_position": after, "z_distance_from_origin": height, **rewards, "reward_survive": survive}
+        return observation, forward + survive - control, is_over, False, info
 
     return step
 
@@ -168,12 +138,10 @@ def _walker(env: Any) -> Step:
 def _ant(env: Any) -> Step:
     data, options, simulate = env.data, env.model.opt, _simulation(env, True)
     qpos, qvel, contacts = data.qpos, data.qvel, data.cfrc_ext.reshape(-1)
-    shows_forces, is_changed = env._include_cfrc_ext_in_observation, _change_test(env, "_main_body")
+    shows_forces = env._include_cfrc_ext_in_observation
     observed, xy, body = (_positions(env, 2), qvel), qpos[:2], data.body(env._main_body).xpos
 
     def step(action: Any) -> Outcome:
-        if is_changed():
-            return _own_step(env, action)
         x, y = body[0], body[1]
         simulate(action)
         dt = options.timestep * env.frame_skip
@@ -207,7 +175,7 @@ def _humanoid(env: Any) -> Step:
     data, options, simulate = env.data, env.model.opt, _simulation(env, True)
     qpos, ctrl, contacts = data.qpos, data.ctrl, data.cfrc_ext.reshape(-1)
     xy, (x_bodies, y_bodies, _), masses = qpos[:2], data.xipos.T, env.model.body_mass
-    lengths, velocities, is_changed = data.ten_length, data.ten_velocity, _change_test(env)
+    lengths, velocities = data.ten_length, data.ten_velocity
     arrays = {name: getattr(data, name)[1:].reshape(-1) for name in ("cinert", "cvel")}
     arrays |= {"qfrc_actuator": data.qfrc_actuator[6:], "cfrc_ext": data.cfrc_ext[1:].reshape(-1)}
     shown = [name for name in arrays if getattr(env, f"_include_{name}_in_observation") is True]
@@ -222,8 +190,6 @@ def _humanoid(env: Any) -> Step:
         return x / total_mass, y / total_mass
 
     def step(action: Any) -> Outcome:
-        if is_changed():
-            return _own_step(env, action)
         x, y = center_of_mass()
         simulate(action)
         x_after, y_after = center_of_mass()
@@ -259,8 +225,8 @@ def _humanoid(env: Any) -> Step:
 # module and name of a class -> the maker of its faster step
 _MAKERS: dict[tuple[str, str], Callable[[Any], Step]] = {
     ("gymnasium.envs.mujoco.ant_v5", "AntEnv"): _ant,
-    ("gymnasium.envs.mujoco.half_cheetah_v5", "HalfCheetahEnv"): _half_cheetah,
-    ("gymnasium.envs.mujoco.hopper_v5", "HopperEnv"): _walker,
+    ("gymnasium.envs.mujoco.half_cheetah_v5", "HalfCheetahEnv"): _runner,
+    ("gymnasium.envs.mujoco.hopper_v5", "HopperEnv"): _runner,
     ("gymnasium.envs.mujoco.humanoid_v5", "HumanoidEnv"): _humanoid,
-    ("gymnasium.envs.mujoco.walker2d_v5", "Walker2dEnv"): _walker,
+    ("gymnasium.envs.mujoco.walker2d_v5", "Walker2dEnv"): _runner,
 }

@@ -29,28 +29,26 @@ def numbers(env: Any, *names: str) -> tuple[float, ...]:
     return tuple(map(float, values))
 
 
-@njit(error_model="numpy", forceinline=True)
-def _is_moderate(number: float) -> bool:
-    """Return whether a number is finite and not large."""
-    # Other numbers make the environments raise, warn, or turn an angle for ever.
-    return -1e6 < number < 1e6
-
-
 # as an argument, since a compiler replaces pow(x, 2) by x * x, which rounds differently
 _TWO = 2.0
 
 
 def _observe_state(state: Any, constants: Any) -> Any:
-    return state  # the observation consists of its first numbers
+    return state[0]
 
 
-def _refuses_two(state: Any, ended: bool, constants: Any) -> bool:
-    return not (_is_moderate(state[0]) and _is_moderate(state[1]))
+@njit(error_model="numpy", forceinline=True)
+def _are_moderate(numbers: tuple[float, ...]) -> bool:
+    """Return whether numbers are finite and not large."""
+    # Others make the environments raise, warn, or turn an angle for ever.
+    are_moderate = True
+    for number in numbers:
+        are_moderate = are_moderate and -1e6 < number < 1e6
+    return are_moderate
 
 
-def _refuses_four(state: Any, ended: bool, constants: Any) -> bool:
-    first, second, third, fourth = state
-    return not (_is_moderate(first) and _is_moderate(second) and _is_moderate(third) and _is_moderate(fourth))
+def _refuses(state: Any, ended: bool, constants: Any) -> bool:
+    return not _are_moderate(state[0])
 
 
 def spread_physics(*limits: float) -> Callable[[NDArray[Any], np.random.Generator, Any], None]:
@@ -75,7 +73,7 @@ def _constants_cart_pole(env: Any) -> tuple[Any, ...]:
 
 
 def _step_cart_pole(state: Any, action: Any, constants: Any, random: Any) -> Any:
-    x, x_dot, theta, theta_dot = state
+    x, x_dot, theta, theta_dot = state[0]
     gravity, total_mass, masspole, length, polemass_length, force_mag, tau = constants[:7]
     theta_threshold, x_threshold, is_euler, is_sutton_barto = constants[7:]
     force = force_mag if action == 1 else -force_mag
@@ -99,7 +97,7 @@ def _step_cart_pole(state: Any, action: Any, constants: Any, random: Any) -> Any
     reward = 1.0
     if is_sutton_barto:
         reward = -1.0 if terminated else 0.0
-    return (x, x_dot, theta, theta_dot), reward, terminated, 0.0
+    return ((x, x_dot, theta, theta_dot),), reward, terminated, 0.0
 
 
 CART_POLE = Kernel(
@@ -107,7 +105,7 @@ CART_POLE = Kernel(
     step=_step_cart_pole,
     observe=_observe_state,
     constants=_constants_cart_pole,
-    refuses=_refuses_four,
+    refuses=_refuses,
     spread=spread_physics(3.0, 4.0, 0.3, 4.0),
 )
 
@@ -125,7 +123,7 @@ def _constants_mountain_car(env: Any) -> tuple[float, ...]:
 
 
 def _step_mountain_car(state: Any, action: Any, constants: Any, random: Any) -> Any:
-    position, velocity = state
+    position, velocity = state[0]
     min_position, max_position, max_speed, goal_position, goal_velocity, force, gravity = constants
     velocity += (action - 1) * force + math.cos(3 * position) * (-gravity)
     velocity = min(max(velocity, -max_speed), max_speed)
@@ -134,7 +132,7 @@ def _step_mountain_car(state: Any, action: Any, constants: Any, random: Any) -> 
     if position == min_position and velocity < 0:
         velocity = 0.0
     terminated = position >= goal_position and velocity >= goal_velocity
-    return (position, velocity), -1.0, terminated, 0.0
+    return ((position, velocity),), -1.0, terminated, 0.0
 
 
 MOUNTAIN_CAR = Kernel(
@@ -142,7 +140,7 @@ MOUNTAIN_CAR = Kernel(
     step=_step_mountain_car,
     observe=_observe_state,
     constants=_constants_mountain_car,
-    refuses=_refuses_two,
+    refuses=_refuses,
     spread=spread_physics(1.3, 0.08),
 )
 
@@ -156,7 +154,7 @@ def _continuous_constants(env: Any) -> tuple[Any, ...]:
 
 def _continuous_step(state: Any, action: Any, constants: Any, random: Any) -> Any:
     (force,) = action
-    position, velocity, single = state
+    (position, velocity), single = state
     min_position, max_position, max_speed, goal_position, goal_velocity, power, two = constants[:7]
     in_single_precision = constants[7]
     # The state is float64 after a reset and float32 after a step. NumPy 2 computes with Python floats in the
@@ -197,7 +195,7 @@ def _continuous_step(state: Any, action: Any, constants: Any, random: Any) -> An
         position, velocity = np.float64(np.float32(position)), np.float64(np.float32(velocity))
     reward = 100.0 if terminated else 0.0
     reward -= math.pow(np.float64(force), two) * 0.1
-    return (position, velocity, True), reward, terminated, 0.0
+    return ((position, velocity), True), reward, terminated, 0.0
 
 
 CONTINUOUS_MOUNTAIN_CAR = Kernel(
@@ -205,7 +203,7 @@ CONTINUOUS_MOUNTAIN_CAR = Kernel(
     step=_continuous_step,
     observe=_observe_state,
     constants=_continuous_constants,
-    refuses=_refuses_two,
+    refuses=_refuses,
     spread=spread_physics(1.3, 0.08),
 )
 
@@ -220,7 +218,7 @@ def _constants_pendulum(env: Any) -> tuple[Any, ...]:
 
 
 def _step_pendulum(state: Any, action: Any, constants: Any, random: Any) -> Any:
-    angle, speed, _, _ = state
+    (angle, speed), _, _ = state
     (torque,) = action
     pull, lever, max_speed, max_torque, dt, two, in_single_precision = constants
     torque = min(max(torque, np.float32(-max_torque)), np.float32(max_torque))
@@ -235,17 +233,17 @@ def _step_pendulum(state: Any, action: Any, constants: Any, random: Any) -> Any:
     speed = speed + (pull * math.sin(angle) + push) * dt
     speed = min(max(speed, -max_speed), max_speed)
     angle = angle + speed * dt
-    return (angle, speed, torque, True), -costs, False, 0.0
+    return ((angle, speed), torque, True), -costs, False, 0.0
 
 
 def _observe_pendulum(state: Any, constants: Any) -> Any:
-    angle, speed, _, _ = state
+    (angle, speed), _, _ = state
     return math.cos(angle), math.sin(angle), speed
 
 
 def _refuses_pendulum(state: Any, ended: bool, constants: Any) -> bool:
-    angle, speed, torque, has_torque = state
-    return not (_is_moderate(angle) and _is_moderate(speed) and (has_torque or torque == 0))
+    physics, torque, has_torque = state
+    return not (_are_moderate(physics) and (has_torque or torque == 0))
 
 
 PENDULUM = Kernel(
@@ -323,7 +321,7 @@ def _bounded(value: float, limit: float) -> float:
 
 
 def _step_acrobot(state: Any, action: Any, constants: Any, random: Any) -> Any:
-    y0, y1, y2, y3, single = state
+    (y0, y1, y2, y3), single = state
     if single:  # the state after a reset
         y0, y1 = np.float64(np.float32(y0)), np.float64(np.float32(y1))
         y2, y3 = np.float64(np.float32(y2)), np.float64(np.float32(y3))
@@ -349,19 +347,18 @@ def _step_acrobot(state: Any, action: Any, constants: Any, random: Any) -> Any:
     dtheta2 = _bounded(y3 + sixth * (a3 + 2 * b3 + 2 * c3 + d3), limits[1])
     terminated = -math.cos(theta1) - math.cos(theta2 + theta1) > 1.0
     reward = 0.0 if terminated else -1.0
-    return (theta1, theta2, dtheta1, dtheta2, False), reward, terminated, 0.0
+    return ((theta1, theta2, dtheta1, dtheta2), False), reward, terminated, 0.0
 
 
 def _observe_acrobot(state: Any, constants: Any) -> Any:
-    theta1, theta2, dtheta1, dtheta2, _ = state
+    (theta1, theta2, dtheta1, dtheta2), _ = state
     return math.cos(theta1), math.sin(theta1), math.cos(theta2), math.sin(theta2), dtheta1, dtheta2
 
 
 def _refuses_acrobot(state: Any, ended: bool, constants: Any) -> bool:
-    y0, y1, y2, y3, single = state
-    are_moderate = _is_moderate(y0) and _is_moderate(y1) and _is_moderate(y2) and _is_moderate(y3)
+    physics, single = state
     # After a reset the state is float32, of which NumPy computes cosines by other formulas than C's library.
-    return not are_moderate or (ended and single)
+    return not _are_moderate(physics) or (ended and single)
 
 
 ACROBOT = Kernel(

@@ -22,17 +22,23 @@ Table = tuple[
     NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]
 ]
 
-# environment -> its `P` and the arrays made of it
-_tables: WeakKeyDictionary[Any, tuple[Any, Table]] = WeakKeyDictionary()
+# environment -> its `P`, the arrays made of it, and the masks of legal actions `[cells, 6]` of Taxi
+_tables: WeakKeyDictionary[Any, tuple[Any, Table, NDArray[np.int8] | None]] = WeakKeyDictionary()
+
+
+def _known(env: Any) -> tuple[Any, Table, Any]:
+    known = _tables.get(env)
+    if known is None or known[0] is not env.P:
+        masks = None
+        if hasattr(env, "action_mask"):
+            masks = np.array([env.action_mask(cell) for cell in range(len(env.P))], np.int8)
+        known = _tables[env] = (env.P, _make_table(env.P, int(env.action_space.n)), masks)
+    return known
 
 
 def _table(env: Any) -> Table:
     """Return the table of an environment as arrays."""
-    known = _tables.get(env)
-    if known is None or known[0] is not env.P:
-        known = (env.P, _make_table(env.P, int(env.action_space.n)))
-        _tables[env] = known
-    return known[1]
+    return _known(env)[1]
 
 
 def _make_table(outcomes: dict[int, dict[int, list[tuple[Any, ...]]]], num_actions: int) -> Table:
@@ -117,15 +123,8 @@ GRID = Kernel(
 def _taxi_constants(env: Any) -> tuple[Any, ...]:
     if len(env.locs) != 4 or env.action_space.n != 6:
         raise ValueError("another map")
-    known = _masks.get(env)
-    if known is None or known[0] is not env.P:
-        known = (env.P, np.array([env.action_mask(cell) for cell in range(len(env.P))], np.int8))
-        _masks[env] = known
-    return *_table(env), bool(env.fickle_passenger), known[1]
-
-
-# environment -> its `P`, and the mask of legal actions `[cells, 6]`
-_masks: WeakKeyDictionary[Any, tuple[Any, NDArray[np.int8]]] = WeakKeyDictionary()
+    _, table, masks = _known(env)
+    return *table, bool(env.fickle_passenger), masks
 
 
 def _taxi_step(state: Any, action: Any, constants: Any, random: Any) -> Any:
@@ -147,15 +146,12 @@ def _taxi_step(state: Any, action: Any, constants: Any, random: Any) -> Any:
 def _taxi_columns(
     constants: Any, extras: NDArray[np.float64], observations: Any, stepped: NDArray[np.bool_]
 ) -> Columns:
-    if not stepped.any():
-        return {}
-    masks = constants[-1][observations]
-    masks[~stepped] = 0
-    kind = (masks.dtype, masks.shape[1:])
-    return {
-        "prob": Column(float, extras, stepped),
-        "action_mask": Column(kind, masks, stepped.copy()),
-    }
+    columns = _columns(constants, extras, observations, stepped)
+    if columns:
+        masks = constants[-1][observations]
+        masks[~stepped] = 0
+        columns["action_mask"] = Column((masks.dtype, masks.shape[1:]), masks, stepped.copy())
+    return columns
 
 
 TAXI = Kernel(

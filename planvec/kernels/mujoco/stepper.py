@@ -21,6 +21,7 @@ import numpy as np
 from gymnasium import spaces
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.core.datamodel import models
 from numba.core.datamodel.registry import register_default
 from numpy.typing import NDArray
@@ -30,8 +31,8 @@ from planvec.kernels import step_loop
 from planvec.kernels.base import Field, OpenedEnv, layout_of
 from planvec.kernels.compiled import LoopKernel
 from planvec.kernels.digests import check_originals, code_digest
-from planvec.kernels.kernel_type import KernelType, generator_of
-from planvec.kernels.memory import copy_bytes, intrinsic_function, load, store, view
+from planvec.kernels.kernel_type import KernelType, Pointer, generator_of
+from planvec.kernels.memory import copy_bytes, intrinsic_function, load, store
 from planvec.kernels.mujoco.task import Arrays, Task, inner
 from planvec.rows import Columns
 
@@ -86,7 +87,7 @@ def _valid_options() -> dict[str, frozenset[int]]:
 # Number of warnings of each kind before a row is stepped. MuJoCo prints a warning if there were none before;
 # it sets all numbers to zero when it resets a simulation that is not stable.
 QUIET = 1
-_SIGNATURE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
+_SIGNATURE = np.int32(int(mujoco.mjtState.mjSTATE_INTEGRATION))  # a C int
 _MEMORY_FACTOR = 8
 # `MjModel` begins with its sizes: number of words of 64 bits among which the size of the memory is
 _WORDS_OF_SIZES = 300
@@ -101,7 +102,7 @@ class Physics(NamedTuple):
     set_state: int  # address of the function
     get_state: int  # address of the function
     compute_forces: int  # address of the function
-    signature: int  # bits that name the parts of a state
+    signature: np.int32  # bits that name the parts of a state
     num_state: int
     arrays: Arrays  # the arrays that tasks read
     # `[n, 3]` int64: offset from `memory`, size, and whether it holds integers, of each array that follows
@@ -121,7 +122,7 @@ class Simulation:
     def __init__(self, model: Any, saved: tuple[str, ...], num_extras: int) -> None:
         self._model = model
         self.data = _data_with_memory(model)
-        num_state = mujoco.mj_stateSize(model, _SIGNATURE)
+        num_state = mujoco.mj_stateSize(model, int(_SIGNATURE))
         arrays = [getattr(self.data, name, None) for name in saved]
         places = [_place(array) for array in arrays if array is not None and array.size]
         self.size = num_state + sum(size for _, size, _ in places)  # numbers in a record
@@ -130,7 +131,7 @@ class Simulation:
         saved_at[:, 0] -= numbers.ctypes.data
         flat = {name: getattr(self.data, name).reshape(-1) for name in Arrays._fields if name != "body_mass"}
         # for compiled loops
-        self.physics = Physics(
+        physics = Physics(
             model._address,
             self.data._address,
             *_functions(),
@@ -144,6 +145,7 @@ class Simulation:
             np.empty(4 * model.nu, np.uint8),
             np.zeros(num_extras),
         )
+        self.physics = Pointer(physics)
 
     def prepare(self) -> None:
         """Prepare for a batch."""
@@ -185,40 +187,22 @@ def _data_with_memory(model: Any) -> Any:
 # Addresses are arguments, never constants: numba keeps compiled code on disk, and a library lies elsewhere in
 # every process.
 
-_BYTE_POINTER = ir.IntType(8).as_pointer()
-
-
-def _pointers(builder: Any, addresses: Any) -> list[Any]:
-    return [builder.inttoptr(address, _BYTE_POINTER) for address in addresses]
-
 
 @intrinsic_function
-def call(typing_context: Any, function: Any, model: Any, data: Any) -> Any:
-    """Call `void function(mjModel*, mjData*)`; the arguments are addresses."""
+def call(typing_context: Any, function: Any, given: Any) -> Any:
+    """Call a function without a result. Pointers among its arguments are given as integers."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [_BYTE_POINTER] * 2)
-        pointer = builder.inttoptr(arguments[0], kind.as_pointer())
-        builder.call(pointer, _pointers(builder, arguments[1:]))
+        values = cgutils.unpack_tuple(builder, arguments[1])
+        pointers = [
+            builder.inttoptr(value, ir.IntType(8).as_pointer()) if kind.bitwidth == 64 else value
+            for value, kind in zip(values, given, strict=True)
+        ]
+        kind = ir.FunctionType(ir.VoidType(), [value.type for value in pointers])
+        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), pointers)
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.int64), generate
-
-
-@intrinsic_function
-def call_with_state(
-    typing_context: Any, function: Any, model: Any, data: Any, state: Any, signature_bits: Any
-) -> Any:
-    """Call `void function(mjModel*, mjData*, double* state, int signature)`."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [*[_BYTE_POINTER] * 3, ir.IntType(32)])
-        pointer = builder.inttoptr(arguments[0], kind.as_pointer())
-        bits = builder.trunc(arguments[4], ir.IntType(32))
-        builder.call(pointer, [*_pointers(builder, arguments[1:4]), bits])
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 5), generate
+    return types.void(types.int64, given), generate
 
 
 # -- What the loops of `planvec.kernels.step_loop` call for a task ------------------------------------------
@@ -227,6 +211,8 @@ def call_with_state(
 class TaskType(KernelType[Task]):
     """Stands for a task and a layout in the signatures of loops."""
 
+    max_repeats = 10_000
+
 
 register_default(TaskType)(models.OpaqueModel)
 
@@ -234,7 +220,7 @@ register_default(TaskType)(models.OpaqueModel)
 class Machine(NamedTuple):
     """Holds what the loops of a thread take as constants."""
 
-    physics: Physics  # the simulation of the thread
+    physics: Pointer[Physics]  # the simulation of the thread; its many arrays are not passed one by one
     constants: Any  # those of the task
     frame_skip: int  # simulation steps of one step
 
@@ -244,7 +230,7 @@ def _load_physics(physics: Any, states: Any, at: int) -> None:
     """Put a simulation into the state that begins at an offset of the bytes of all records."""
     numbers, memory, start = physics.numbers, physics.memory, physics.num_state
     copy_bytes(states, at, memory, 0, len(memory))
-    call_with_state(physics.set_state, physics.model, physics.data, numbers.ctypes.data, physics.signature)
+    call(physics.set_state, (physics.model, physics.data, numbers.ctypes.data, physics.signature))
     for index in range(len(physics.saved)):
         place, size = physics.saved[index, 0], physics.saved[index, 1]
         if physics.saved[index, 2]:
@@ -259,7 +245,7 @@ def _load_physics(physics: Any, states: Any, at: int) -> None:
 def _save_physics(physics: Any, states: Any, at: int) -> None:
     """Write the state of a simulation. Arguments as in `_load_physics`."""
     numbers, memory, start = physics.numbers, physics.memory, physics.num_state
-    call_with_state(physics.get_state, physics.model, physics.data, numbers.ctypes.data, physics.signature)
+    call(physics.get_state, (physics.model, physics.data, numbers.ctypes.data, physics.signature))
     for index in range(len(physics.saved)):
         place, size = physics.saved[index, 0], physics.saved[index, 1]
         if physics.saved[index, 2]:
@@ -278,7 +264,7 @@ def _simulate(physics: Any, frame_skip: int, action: Any) -> None:
     for index in range(len(control)):
         control[index] = action[index]
     for _ in range(frame_skip):
-        call(physics.step, physics.model, physics.data)
+        call(physics.step, (physics.model, physics.data))
 
 
 @inner
@@ -290,55 +276,43 @@ def _is_quiet(physics: Any) -> bool:
     return is_quiet
 
 
+# A state in compiled code is whether the simulation is stable, which holds the rest.
+
+
 @generator_of(step_loop.begin_state, TaskType)
 def _begin_state(kernel: TaskType) -> Any:
-    # A state in compiled code is whether the simulation is stable, which holds the rest.
     first = kernel.layout.fields[0].offset
-
-    def begin_state(kernel, source, source_at, target, target_at, constants):  # type: ignore[no-untyped-def]
-        _load_physics(constants.physics, source, source_at + first)
-        return True
-
-    return begin_state
+    lines = [f"load_physics(value_at(constants.physics), source, source_at + {first})", "return True"]
+    return lines, {"load_physics": _load_physics}
 
 
 @generator_of(step_loop.store_state, TaskType)
 def _store_state(kernel: TaskType) -> Any:
-    first, held, observe = kernel.layout.fields[0].offset, kernel.layout.held, inner(kernel.kernel.observe)
-    num_observed = kernel.layout.observation[0].size
-
-    def store_state(kernel, data, at, state, constants):  # type: ignore[no-untyped-def]
-        physics = constants.physics
-        _save_physics(physics, data, at + first)
-        if held >= 0:
-            observation = view(data, at + held, num_observed, np.float64)
-            observe(physics.arrays, constants.constants, observation)
-
-    return store_state
+    first, held = kernel.layout.fields[0].offset, kernel.layout.held
+    lines = ["physics = value_at(constants.physics)", f"save_physics(physics, data, at + {first})"]
+    if held >= 0:
+        observation = f"view(data, at + {held}, {kernel.layout.observation[0].size}, float64)"
+        lines.append(f"observe(physics.arrays, constants.constants, {observation})")
+    return lines, {"save_physics": _save_physics, "observe": inner(kernel.kernel.observe)}
 
 
 @generator_of(step_loop.load_action, TaskType)
 def _load_action(kernel: TaskType) -> Any:
     size = kernel.layout.action.size
-
-    def load_action(kernel, data, row):  # type: ignore[no-untyped-def]
-        return view(data, 4 * row * size, size, np.float32)
-
-    return load_action
+    return [f"return view(data, {4 * size} * row, {size}, float32)"], {}
 
 
 @generator_of(step_loop.random_action, TaskType)
 def _random_action(kernel: TaskType) -> Any:
-    num_controls = kernel.layout.action.size
-
-    def random_action(kernel, uniforms, low, size, lowest, highest, constants):  # type: ignore[no-untyped-def]
-        action = view(constants.physics.action, 0, num_controls, np.float32)
-        for index in range(num_controls):
-            drawn = np.float32(low[index] + size[index] * uniforms[index])
-            action[index] = min(max(drawn, np.float32(lowest[index])), np.float32(highest[index]))
-        return action
-
-    return random_action
+    size = kernel.layout.action.size
+    lines = [
+        f"action = view(value_at(constants.physics).action, 0, {size}, float32)",
+        f"for index in range({size}):",
+        "    drawn = float32(low[index] + size[index] * uniforms[index])",
+        "    action[index] = min(max(drawn, float32(lowest[index])), float32(highest[index]))",
+        "return action",
+    ]
+    return lines, {}
 
 
 @generator_of(step_loop.take_step, TaskType)
@@ -350,53 +324,43 @@ def _take_step(kernel: TaskType) -> Any:
         start = before(physics.arrays, constants)
         _simulate(physics, frame_skip, action)
         if reads_forces:
-            call(physics.compute_forces, physics.model, physics.data)
+            call(physics.compute_forces, (physics.model, physics.data))
         reward, terminated = outcome(physics.arrays, constants, start, action, physics.extras)
         return _is_quiet(physics), float(reward), bool(terminated)
 
-    inner_step: Any = inner(step)
-
-    def take_step(kernel, state, action, constants, random):  # type: ignore[no-untyped-def]
-        physics = constants.physics
-        is_stable, reward, terminated = inner_step(physics, constants.constants, constants.frame_skip, action)
-        return is_stable, reward, terminated, physics.extras
-
-    return take_step
+    lines = [
+        "physics = value_at(constants.physics)",
+        "is_stable, reward, terminated = step(physics, constants.constants, constants.frame_skip, action)",
+        "return is_stable, reward, terminated, physics.extras",
+    ]
+    return lines, {"step": inner(step)}
 
 
-for _accessor, _line in (
-    (step_loop.refuses, "return False"),
-    (step_loop.is_valid, "return state"),
-    (step_loop.max_repeats, "return 10_000"),
-):
-    generator_of(_accessor, TaskType)(lambda kernel, line=_line: ([line], {}))
+generator_of(step_loop.refuses, TaskType)(lambda kernel: (["return False"], {}))
+generator_of(step_loop.is_valid, TaskType)(lambda kernel: (["return state"], {}))
 
 
 @generator_of(step_loop.store_observation, TaskType)
 def _store_observation(kernel: TaskType) -> Any:
-    observe, size = inner(kernel.kernel.observe), kernel.layout.observation[0].size
-
-    def store_observation(kernel, data, row, state, constants):  # type: ignore[no-untyped-def]
-        observation = view(data[0], 8 * row * size, size, np.float64)
-        observe(constants.physics.arrays, constants.constants, observation)
-
-    return store_observation
+    size = kernel.layout.observation[0].size
+    lines = [
+        f"observation = view(data[0], {8 * size} * row, {size}, float64)",
+        "observe(value_at(constants.physics).arrays, constants.constants, observation)",
+    ]
+    return lines, {"observe": inner(kernel.kernel.observe)}
 
 
 @generator_of(step_loop.observe_ended, TaskType)
 def _observe_ended(kernel: TaskType) -> Any:
-    observe, size = inner(kernel.kernel.observe), kernel.layout.observation[0].size
-    first, held = kernel.layout.fields[0].offset, kernel.layout.held
-
-    def observe_ended(kernel, data, row, states, at, constants):  # type: ignore[no-untyped-def]
-        observation = view(data[0], 8 * row * size, size, np.float64)
-        if held >= 0:
-            observation[:] = view(states, at + held, size, np.float64)
-        else:
-            _load_physics(constants.physics, states, at + first)
-            observe(constants.physics.arrays, constants.constants, observation)
-
-    return observe_ended
+    size, first, held = kernel.layout.observation[0].size, kernel.layout.fields[0].offset, kernel.layout.held
+    if held >= 0:
+        source = f"view(states, at + {held}, {size}, float64)"
+        return [f"view(data[0], {8 * size} * row, {size}, float64)[:] = {source}"], {}
+    lines = [
+        f"load_physics(value_at(constants.physics), states, at + {first})",
+        "store_observation(kernel, data, row, True, constants)",
+    ]
+    return lines, {"load_physics": _load_physics, "store_observation": step_loop.store_observation}
 
 
 # -- The kernel ----------------------------------------------------------------------------------------------

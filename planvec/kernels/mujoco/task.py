@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import namedtuple
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numba import njit, types
@@ -198,70 +199,50 @@ class Arrays(NamedTuple):
     body_mass: NDArray[np.float64]
 
 
-class Constants(NamedTuple):
-    """Holds what tasks take from the attributes of an environment; a task reads those that it names."""
-
-    forward_weight: float = 0.0
-    control_weight: float = 0.0
-    single: bool = False  # whether NumPy multiplies this weight with a float32 in single precision
-    contact_weight: float = 0.0
-    impact_weight: float = 0.0
-    near_weight: float = 0.0
-    distance_weight: float = 0.0
-    push_weight: float = 0.0
-    push_single: bool = False  # as `single`
-    cost_range: tuple[float, float] = (0.0, 0.0)
-    impact_range: tuple[float, float] = (0.0, 0.0)
-    force_range: tuple[float, float] = (-math.inf, math.inf)  # to which forces are clipped
-    healthy: float = 0.0  # the reward where the body is healthy
-    unhealthy: float = 0.0  # the same where it is not
-    ends: bool = False  # whether the episode ends there
-    z_range: tuple[float, float] = (0.0, 0.0)
-    angle_range: tuple[float, float] = (0.0, 0.0)
-    bounds_state: bool = False  # whether all coordinates must lie in `state_range`
-    state_range: tuple[float, float] = (0.0, 0.0)
-    speed_limit: float = math.inf  # to which velocities are clipped in observations
-    first_height: float = 0.0
-    duration: float = 0.0
-    timestep: float = 0.0
-    mass: float = 0.0
-    body: int = 0  # index of the position of a body in `xpos`
-    bodies: tuple[int, int, int] = (0, 0, 0)  # the same for those of Pusher
-    fused: bool = False  # see `norm`
-    # indices of the first numbers that are observed of `qpos`, `cinert`, `cvel`, `qfrc_actuator`, `cfrc_ext`
-    first: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
-
-
-# How a constant is read from an environment. Reading raises an error where NumPy would compute with other
-# types than the task.
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "forward_weight": lambda env: _weight(env._forward_reward_weight),
-    "control_weight": lambda env: _weight(env._ctrl_cost_weight),
-    "single": lambda env: control_kind(env) is np.float32,
-    "contact_weight": lambda env: _weight(env._contact_cost_weight),
-    "impact_weight": lambda env: _weight(env._impact_cost_weight),
-    "near_weight": lambda env: _weight(env._reward_near_weight),
-    "distance_weight": lambda env: _weight(env._reward_dist_weight),
-    "push_weight": lambda env: _weight(env._reward_control_weight),
-    "push_single": lambda env: push_kind(env) is np.float32,
-    "cost_range": lambda env: _limits(env._contact_cost_range),
-    "impact_range": lambda env: _limits(env._impact_cost_range),
-    "force_range": lambda env: _limits(env._contact_force_range),
-    "healthy": lambda env: _number(True * env._healthy_reward),
-    "unhealthy": lambda env: _number(False * env._healthy_reward),
-    "ends": lambda env: _flag(env._terminate_when_unhealthy),
-    "z_range": lambda env: _limits(env._healthy_z_range),
-    "angle_range": lambda env: _limits(env._healthy_angle_range),
-    "bounds_state": lambda env: True,
-    "state_range": lambda env: _limits(env._healthy_state_range),
-    "speed_limit": lambda env: 10.0,
-    "duration": lambda env: _number(env.dt),
-    "timestep": lambda env: _number(env.model.opt.timestep),
-    "mass": lambda env: _number(env.model.body_mass.sum()),
-    "body": lambda env: 3 * env.data.body(env._main_body).id,
-    "bodies": lambda env: tuple(3 * int(env.data.body(name).id) for name in ("tips_arm", "object", "goal")),
-    "fused": lambda env: dot_is_fused(),
+# What tasks take from the attributes of an environment: its value where a task does not name it, and how it
+# is read. Reading raises an error where NumPy would compute with other types than the task.
+_CONSTANTS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "forward_weight": (0.0, lambda env: _weight(env._forward_reward_weight)),
+    "control_weight": (0.0, lambda env: _weight(env._ctrl_cost_weight)),
+    # whether NumPy multiplies this weight with a float32 in single precision
+    "single": (False, lambda env: control_kind(env) is np.float32),
+    "contact_weight": (0.0, lambda env: _weight(env._contact_cost_weight)),
+    "impact_weight": (0.0, lambda env: _weight(env._impact_cost_weight)),
+    "near_weight": (0.0, lambda env: _weight(env._reward_near_weight)),
+    "distance_weight": (0.0, lambda env: _weight(env._reward_dist_weight)),
+    "push_weight": (0.0, lambda env: _weight(env._reward_control_weight)),
+    "push_single": (False, lambda env: push_kind(env) is np.float32),  # as `single`
+    "cost_range": ((0.0, 0.0), lambda env: _limits(env._contact_cost_range)),
+    "impact_range": ((0.0, 0.0), lambda env: _limits(env._impact_cost_range)),
+    # the range to which forces are clipped
+    "force_range": ((-math.inf, math.inf), lambda env: _limits(env._contact_force_range)),
+    # the reward where the body is healthy, and where it is not
+    "healthy": (0.0, lambda env: _number(True * env._healthy_reward)),
+    "unhealthy": (0.0, lambda env: _number(False * env._healthy_reward)),
+    "ends": (False, lambda env: _flag(env._terminate_when_unhealthy)),  # whether the episode ends there
+    "z_range": ((0.0, 0.0), lambda env: _limits(env._healthy_z_range)),
+    "angle_range": ((0.0, 0.0), lambda env: _limits(env._healthy_angle_range)),
+    "bounds_state": (False, lambda env: True),  # whether all coordinates must lie in `state_range`
+    "state_range": ((0.0, 0.0), lambda env: _limits(env._healthy_state_range)),
+    "speed_limit": (math.inf, lambda env: 10.0),  # to which velocities are clipped in observations
+    "duration": (0.0, lambda env: _number(env.dt)),
+    "timestep": (0.0, lambda env: _number(env.model.opt.timestep)),
+    "mass": (0.0, lambda env: _number(env.model.body_mass.sum())),
+    "body": (0, lambda env: 3 * env.data.body(env._main_body).id),  # index of its position in `xpos`
+    # the same for those of Pusher
+    "bodies": (
+        (0, 0, 0),
+        lambda env: tuple(3 * int(env.data.body(name).id) for name in ("tips_arm", "object", "goal")),
+    ),
+    "fused": (False, lambda env: dot_is_fused()),  # see `norm`
 }
+# The height of the body at the start follows, and the indices of the first numbers that are observed of
+# `qpos`, `cinert`, `cvel`, `qfrc_actuator`, `cfrc_ext`.
+Constants: Any = cast(Any, namedtuple)(
+    "Constants",
+    [*_CONSTANTS, "first_height", "first"],
+    defaults=[*(value for value, _ in _CONSTANTS.values()), 0.0, (0,) * 5],
+)
 
 
 # what bodies show besides: the attribute that tells it, the array, and its first number after the world's
@@ -274,11 +255,11 @@ _SHOWN = (
 _NOTHING = 2**31  # the first number of an array that is not observed
 
 
-def _position(arrays: Arrays, constants: Constants) -> Any:
+def _position(arrays: Arrays, constants: Any) -> Any:
     return arrays.qpos[0], arrays.qpos[1]
 
 
-def observe_arrays(arrays: Arrays, constants: Constants, observation: NDArray[np.float64]) -> None:
+def observe_arrays(arrays: Arrays, constants: Any, observation: NDArray[np.float64]) -> None:
     """Write positions, velocities, and what a body shows besides."""
     first, limit, (low, high) = constants.first, constants.speed_limit, constants.force_range
     at = copy_from(arrays.qpos, first[0], observation, 0)
@@ -301,19 +282,19 @@ class Task:
     kinds: Mapping[str, Callable[[Any], type | int]]
     reads: tuple[str, ...] = ()  # names of the constants that are read before every batch
     # `before(arrays, constants) -> start`: what is measured before the simulation
-    before: Callable[[Arrays, Constants], Any] = _position
+    before: Callable[[Arrays, Any], Any] = _position
     # `observe(arrays, constants, observation)`: writes the observation `[n]`
-    observe: Callable[[Arrays, Constants, NDArray[np.float64]], None] = observe_arrays
+    observe: Callable[[Arrays, Any, NDArray[np.float64]], None] = observe_arrays
     num_hidden: int = 0  # number of positions that are not observed, if the environment excludes positions
     reads_forces: bool = False  # whether the forces on bodies must be computed after the simulation
     height: int = -1  # index of the height of the body in `qpos`, for the proof; -1: there is none
 
-    def constants(self, env: Any) -> Constants:
+    def constants(self, env: Any) -> Any:
         """Return the present constants. Raises an error for an environment that the task does not know."""
         data = env.data
         if data.ctrl.size > MAX_TERMS or (self.reads_forces and data.cfrc_ext.size > MAX_TERMS):
             raise ValueError(f"more than {MAX_TERMS} terms in a sum")
-        values = {name: _READERS[name](env) for name in self.reads}
+        values = {name: _CONSTANTS[name][1](env) for name in self.reads}
         if "z_distance_from_origin" in self.infos:
             values["first_height"] = _number(env.init_qpos[self.height])
         size = 23  # of Pusher

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from planvec.kernels.mujoco.task import (
     Arrays,
-    Constants,
     Task,
     clip,
     control_kind,
@@ -28,7 +27,7 @@ from planvec.kernels.mujoco.task import (
 
 
 @inner
-def _control_cost(action: NDArray[np.float32], constants: Constants) -> float:
+def _control_cost(action: NDArray[np.float32], constants: Any) -> Any:
     """Return `weight * np.sum(np.square(action))`."""
     total = single_squares(action)
     if constants.single:
@@ -56,7 +55,7 @@ def _are_within(numbers: NDArray[np.float64], first: int, low: float, high: floa
 # -- HalfCheetah and Swimmer ---------------------------------------------------------------------------------
 
 
-def _cheetah_outcome(arrays: Arrays, constants: Constants, start: Any, action: Any, extras: Any) -> Any:
+def _cheetah_outcome(arrays: Arrays, constants: Any, start: Any, action: Any, extras: Any) -> Any:
     x = arrays.qpos[0]
     velocity = (x - start[0]) / constants.duration
     forward = constants.forward_weight * velocity
@@ -75,7 +74,7 @@ HALF_CHEETAH = Task(
 )
 
 
-def _swimmer_outcome(arrays: Arrays, constants: Constants, start: Any, action: Any, extras: Any) -> Any:
+def _swimmer_outcome(arrays: Arrays, constants: Any, start: Any, action: Any, extras: Any) -> Any:
     x, y = arrays.qpos[0], arrays.qpos[1]
     x_velocity, y_velocity = (x - start[0]) / constants.duration, (y - start[1]) / constants.duration
     forward = constants.forward_weight * x_velocity
@@ -100,7 +99,7 @@ SWIMMER = Task(
 # -- Hopper and Walker2d -------------------------------------------------------------------------------------
 
 
-def _walker_outcome(arrays: Arrays, constants: Constants, start: Any, action: Any, extras: Any) -> Any:
+def _walker_outcome(arrays: Arrays, constants: Any, start: Any, action: Any, extras: Any) -> Any:
     x, z, angle = arrays.qpos[0], arrays.qpos[1], arrays.qpos[2]
     (low_z, high_z), (low_angle, high_angle) = constants.z_range, constants.angle_range
     is_healthy = low_z < z and z < high_z and low_angle < angle and angle < high_angle
@@ -146,11 +145,11 @@ HOPPER = Task(
 # -- Ant -----------------------------------------------------------------------------------------------------
 
 
-def _body_position(arrays: Arrays, constants: Constants) -> Any:
+def _body_position(arrays: Arrays, constants: Any) -> Any:
     return arrays.xpos[constants.body], arrays.xpos[constants.body + 1]
 
 
-def _ant_outcome(arrays: Arrays, constants: Constants, start: Any, action: Any, extras: Any) -> Any:
+def _ant_outcome(arrays: Arrays, constants: Any, start: Any, action: Any, extras: Any) -> Any:
     x_velocity = (arrays.xpos[constants.body] - start[0]) / constants.duration
     y_velocity = (arrays.xpos[constants.body + 1] - start[1]) / constants.duration
     x, y, z = arrays.qpos[0], arrays.qpos[1], arrays.qpos[2]
@@ -186,7 +185,7 @@ ANT = Task(
 # -- Humanoid and HumanoidStandup ----------------------------------------------------------------------------
 
 
-def _center_of_mass(arrays: Arrays, constants: Constants) -> Any:
+def _center_of_mass(arrays: Arrays, constants: Any) -> Any:
     x, y = 0.0, 0.0  # added one by one, in the order of `np.einsum`
     for body, mass in enumerate(arrays.body_mass):
         x += mass * arrays.xipos[3 * body]
@@ -197,7 +196,7 @@ def _center_of_mass(arrays: Arrays, constants: Constants) -> Any:
 _center = inner(_center_of_mass)
 
 
-def _humanoid_outcome(arrays: Arrays, constants: Constants, start: Any, action: Any, extras: Any) -> Any:
+def _humanoid_outcome(arrays: Arrays, constants: Any, start: Any, action: Any, extras: Any) -> Any:
     x, y = _center(arrays, constants)
     x_velocity, y_velocity = (x - start[0]) / constants.duration, (y - start[1]) / constants.duration
     (low_z, high_z), (low_cost, high_cost) = constants.z_range, constants.cost_range
@@ -236,7 +235,7 @@ HUMANOID = Task(
 )
 
 
-def _standup_outcome(arrays: Arrays, constants: Constants, start: Any, action: Any, extras: Any) -> Any:
+def _standup_outcome(arrays: Arrays, constants: Any, start: Any, action: Any, extras: Any) -> Any:
     x, y, z = arrays.qpos[0], arrays.qpos[1], arrays.qpos[2]
     low_impact, high_impact = constants.impact_range
     height = z / constants.timestep
@@ -266,7 +265,7 @@ HUMANOID_STANDUP = Task(
 # -- InvertedPendulum ----------------------------------------------------------------------------------------
 
 
-def _pendulum_outcome(arrays: Arrays, constants: Constants, start: Any, action: Any, extras: Any) -> Any:
+def _pendulum_outcome(arrays: Arrays, constants: Any, start: Any, action: Any, extras: Any) -> Any:
     is_finite = _all_finite(arrays.qpos) and _all_finite(arrays.qvel)
     reward = 1.0 if is_finite and not abs(arrays.qpos[1]) > 0.2 else 0.0
     write(extras, 0, (reward,))
@@ -292,7 +291,7 @@ def _distance(positions: NDArray[np.float64], first: int, second: int, fused: bo
     )
 
 
-def _pusher_outcome(arrays: Arrays, constants: Constants, start: Any, action: Any, extras: Any) -> Any:
+def _pusher_outcome(arrays: Arrays, constants: Any, start: Any, action: Any, extras: Any) -> Any:
     tips, thing, goal = constants.bodies
     near = -_distance(arrays.xpos, thing, tips, constants.fused) * constants.near_weight
     far = -_distance(arrays.xpos, thing, goal, constants.fused) * constants.distance_weight
@@ -304,7 +303,7 @@ def _pusher_outcome(arrays: Arrays, constants: Constants, start: Any, action: An
     return far + control + near, False
 
 
-def _pusher_observe(arrays: Arrays, constants: Constants, observation: Any) -> None:
+def _pusher_observe(arrays: Arrays, constants: Any, observation: Any) -> None:
     for index in range(7):
         observation[index] = arrays.qpos[index]
         observation[7 + index] = arrays.qvel[index]

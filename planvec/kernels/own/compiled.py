@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import numba
@@ -14,11 +12,10 @@ from numba.core import cgutils
 from numba.core.errors import NumbaError
 from numba.extending import intrinsic, make_attribute_wrapper, models, overload_method, register_model
 
-from planvec.kernels import step_loop
 from planvec.kernels.base import Field, Kernel, Layout, OpenedEnv, layout_of
-from planvec.kernels.compiled import BoundLoop, CompiledKernel
+from planvec.kernels.compiled import CompiledKernel
 from planvec.kernels.digests import code_digest, has_full_digest
-from planvec.kernels.kernel_type import CodeType, generated
+from planvec.kernels.kernel_type import generated
 from planvec.kernels.own.declared import (
     OBSERVE_ARGUMENTS,
     STEP_ARGUMENTS,
@@ -175,33 +172,24 @@ for _name, _select in _METHODS.items():
     overload_method(GeneratorType, _name)(_select)
 
 
-# -- Turns the functions of a user into a `Kernel`: converts their arguments and results.
-#
-# numbers of all fields in one tuple   <-->   one entry for each attribute: a number, a tuple, an array
-
-# for each attribute how many numbers a tuple of them has; None for a number; 0 for an array
-_Sizes = tuple[int | None, ...]
+# -- Turns the functions of a user into a `Kernel` -----------------------------------------------------------
 
 
-def kernel_of(own: OwnKernel, layout: Layout, shapes: list[tuple[int, ...]], constants: Any) -> Kernel:
+def kernel_of(own: OwnKernel, layout: Layout, constants: Any) -> Kernel:
     """Return a kernel that calls the functions of a user."""
-    # `shapes`: The shape of each attribute; () for a number.
-    sizes = tuple(
-        0 if field.is_array else field.size if shape else None
-        for field, shape in zip(layout.fields, shapes, strict=True)
-    )
-    action, size = layout.action, None if layout.has_scalar_action else layout.action.size
+    action = layout.action
+    numbers = types.UniTuple(_scalar(action), action.size)
     given = {
-        "state": types.Tuple(list(map(_type_of, layout.fields, sizes))),
-        "action": types.UniTuple(_type_of(action, 0), 1) if action.is_array else _type_of(action, size),
+        "state": types.Tuple(list(map(_type_of, layout.fields))),
+        "action": _scalar(action) if action.is_number else numbers,
         "constants": numba.typeof(constants),
         "random": GENERATOR_TYPE,
     }
-    refuses = [*_if_not_finite(layout, sizes, "state", "return True"), "return False"]
+    refuses = [*_if_not_finite(layout, "state", "return True"), "return False"]
     return Kernel(
         fields=own.state,
-        step=_flat_step(own, layout, sizes, given),
-        observe=_flat_observe(own, layout, sizes, given),
+        step=_step_of(own, layout, given),
+        observe=_observe_of(own, layout, given),
         constants=lambda env: constants,
         # Numbers that are not finite are left to the environment, which may raise.
         refuses=generated("refuses", "state, ended, constants", refuses, {"isfinite": math.isfinite}),
@@ -209,37 +197,35 @@ def kernel_of(own: OwnKernel, layout: Layout, shapes: list[tuple[int, ...]], con
     )
 
 
-def _type_of(field: Field, size: int | None) -> Any:
-    """Return the type of an entry of the state, or of an action; `size` as in `_Sizes`."""
-    scalar = numba.from_dtype(np.dtype(field.dtype))
-    if size is None:
-        return scalar
-    return types.UniTuple(scalar, size) if size else types.Array(scalar, 1, "C", aligned=False)
+def _scalar(field: Field) -> Any:
+    return numba.from_dtype(np.dtype(field.dtype))
 
 
-def _flat_step(own: OwnKernel, layout: Layout, sizes: _Sizes, given: dict[str, Any]) -> Any:
+def _type_of(field: Field) -> Any:
+    """Return the type of an entry of the state."""
+    if field.is_array:
+        return types.Array(_scalar(field), 1, "C", aligned=False)
+    return _scalar(field) if field.is_number else types.UniTuple(_scalar(field), field.size)
+
+
+def _step_of(own: OwnKernel, layout: Layout, given: dict[str, Any]) -> Any:
     """Return the step in the form of `Kernel.step`. Arrays are written into those of the state."""
     # It raises an error if a result is not finite: Python raises errors where compiled code returns infinity.
     # Then the environment steps the batch.
     step, returned = compile_function(own, own.step, "step", STEP_ARGUMENTS, given)
     check_step(own, returned, given["state"])
-    lines, writes, entries, at = [_call(own.step, "step", STEP_ARGUMENTS, sizes)], list[str](), list[str](), 0
-    for index, size in enumerate(sizes):
-        if size == 0:
-            # All are copied before one is written, since a result may be an array of the state.
-            lines.append(f"array_{index} = result[0][{index}].copy()")
-            writes.append(f"state[{at}][:] = array_{index}")
-            entries.append(f"state[{at}]")
-        elif size is None:
-            entries.append(f"result[0][{index}]")
-        else:
-            entries += [f"result[0][{index}][{number}]" for number in range(size)]
-        at += size or 1
+    arrays = [index for index, field in enumerate(layout.fields) if field.is_array]
+    entries = [
+        f"{'state' if index in arrays else 'result[0]'}[{index}]" for index in range(len(layout.fields))
+    ]
     error = "raise ValueError('a result is not finite')"
-    lines += [
-        *writes,
+    lines = [
+        _call(own.step, "step", STEP_ARGUMENTS),
+        # All are copied before one is written, since a result may be an array of the state.
+        *(f"array_{index} = result[0][{index}].copy()" for index in arrays),
+        *(f"state[{index}][:] = array_{index}" for index in arrays),
         f"after = ({', '.join(entries)},)",
-        *_if_not_finite(layout, sizes, "after", error),
+        *_if_not_finite(layout, "after", error),
         "if not isfinite(result[1]):",
         f"    {error}",
         f"return after, result[1], result[2], {'0.0' if own.infos is None else 'result[3]'}",
@@ -248,16 +234,22 @@ def _flat_step(own: OwnKernel, layout: Layout, sizes: _Sizes, given: dict[str, A
     return generated("step", "state, action, constants, random", lines, names)
 
 
-def _flat_observe(own: OwnKernel, layout: Layout, sizes: _Sizes, given: dict[str, Any]) -> Any:
+def _observe_of(own: OwnKernel, layout: Layout, given: dict[str, Any]) -> Any:
     """Return `observe` in the form of `Kernel.observe`."""
     num_numbers = sum(field.size for field in layout.observation)
     if own.observe is None:
-        if 0 in sizes or sum(size or 1 for size in sizes) != num_numbers:
+        has_arrays = any(field.is_array for field in layout.fields)
+        numbers = [
+            field.number(f"state[{entry}]", index)
+            for entry, field in enumerate(layout.fields)
+            for index in range(field.size)
+        ]
+        if has_arrays or len(numbers) != num_numbers:
             raise ValueError(
                 f"observe of {own.owner}: expected a function, since the {num_numbers} numbers of an "
                 "observation are not those of the state, got None"
             )
-        return generated("observe", "state, constants", ["return state"], {})
+        return generated("observe", "state, constants", [f"return ({', '.join(numbers)},)"], {})
     observe, returned = compile_function(own, own.observe, "observe", OBSERVE_ARGUMENTS, given)
     entries = _entries(returned) or (returned,)
     if len(entries) != num_numbers or not all(map(_is_number, entries)):
@@ -266,37 +258,29 @@ def _flat_observe(own: OwnKernel, layout: Layout, sizes: _Sizes, given: dict[str
             f"got {returned}"
         )
     result = "result" if isinstance(returned, types.BaseTuple) else "(result,)"
-    lines = [_call(own.observe, "observe", OBSERVE_ARGUMENTS, sizes), f"return {result}"]
+    lines = [_call(own.observe, "observe", OBSERVE_ARGUMENTS), f"return {result}"]
     return generated("observe", "state, constants", lines, {"function": observe})
 
 
-def _call(function: Any, name: str, allowed: tuple[str, ...], sizes: _Sizes) -> str:
-    """Return a line that calls a function of a user, with a state in its form."""
-    entries, at = [], 0
-    for size in sizes:
-        numbers = [f"state[{at + number}]" for number in range(size or 1)]
-        entries.append(f"({', '.join(numbers)},)" if size else numbers[0])
-        at += size or 1
-    given = {"state": f"({', '.join(entries)},)", "random": "as_generator(random)"}
+def _call(function: Any, name: str, allowed: tuple[str, ...]) -> str:
+    """Return a line that calls a function of a user."""
+    given = {"random": "as_generator(random)"}
     arguments = [given.get(argument, argument) for argument in arguments_of(function, name, allowed)]
     return f"result = function({', '.join(arguments)})"
 
 
-def _if_not_finite(layout: Layout, sizes: _Sizes, state: str, then: str) -> list[str]:
-    """Return lines that do something if a number of a state, in the form of kernels, is not finite."""
-    lines, tests, at = list[str](), list[str](), 0
-    for field, size in zip(layout.fields, sizes, strict=True):
-        if np.dtype(field.dtype).kind == "f":
-            if size == 0:
-                lines += [f"for number in {state}[{at}]:", "    if not isfinite(number):", f"        {then}"]
-            else:
-                tests += [f"not isfinite({state}[{at + number}])" for number in range(size or 1)]
-        at += size or 1
+def _if_not_finite(layout: Layout, state: str, then: str) -> list[str]:
+    """Return lines that do something if a number of a state is not finite."""
+    lines, tests = list[str](), list[str]()
+    for index, field in enumerate(layout.fields):
+        entry = f"{state}[{index}]"
+        if np.dtype(field.dtype).kind != "f":
+            continue
+        if field.is_array:
+            lines += [f"for number in {entry}:", "    if not isfinite(number):", f"        {then}"]
+        else:
+            tests += [f"not isfinite({field.number(entry, number)})" for number in range(field.size)]
     return [*lines, f"if {' or '.join(tests)}:", f"    {then}"] if tests else lines
-
-
-# the loops that numba compiles for each kernel, and caches on disk
-_CACHED: tuple[Any, ...] = (step_loop.step_rows, step_loop.keep_ended, step_loop.roll_rows)
 
 
 class OwnCompiledKernel(CompiledKernel):
@@ -304,36 +288,12 @@ class OwnCompiledKernel(CompiledKernel):
 
     def __init__(self, own: OwnKernel, opened: OpenedEnv) -> None:
         self._known = KernelConstants(own, opened.env.unwrapped)
-        shapes = [opened.dtype[name].shape for name in own.state]
-        kernel = kernel_of(own, layout_of(opened, own.state), shapes, self._known.constants)
+        kernel = kernel_of(own, layout_of(opened, own.state), self._known.constants)
         functions = [own.step] if own.observe is None else [own.step, own.observe]
         # numba's cache on disk knows functions by their digest. If that does not cover all that they use,
         # another program must not get them.
-        self._is_cached = has_full_digest(*functions)
-        form = (code_digest(*functions), shapes, own.infos is None)
-        digest = repr(form if self._is_cached else (*form, own.token))
-        with self._cache():
-            super().__init__(kernel, opened, digest)
-
-    @contextlib.contextmanager
-    def _cache(self, *loops: Any) -> Iterator[None]:
-        """Use numba's cache on disk or not, for the loops of batches and for others."""
-        kept = () if self._is_cached else (*_CACHED, *loops)
-        for loop in kept:
-            loop._cache.disable()
-        try:
-            yield
-        finally:
-            for loop in kept:
-                loop._cache.enable()
-
-    def open_loop(self, loop: Any, code: CodeType, variant: Hashable, *examples: Any) -> BoundLoop:
-        with self._cache(loop):
-            return super().open_loop(loop, code, variant, *examples)
-
-    def _compile_step(self, repeats: bool) -> Callable[..., int]:
-        with self._cache():
-            return super()._compile_step(repeats)
+        token = None if has_full_digest(*functions) else own.token
+        super().__init__(kernel, opened, f"{code_digest(*functions)} {own.infos is None}", token)
 
     def _constants(self) -> tuple[Any, ...]:
         return self._known.constants

@@ -23,9 +23,8 @@ from planvec.kernels import (
     compile_loop,
     jit,
     next_uint64,
-    roll_rows,
+    run_rows,
     run_together,
-    step_rows,
     value_at,
 )
 from planvec.planners.mcts.config import MCTSConfig
@@ -142,7 +141,7 @@ def advance(code: Any, memory: Pointer[Shared], answers: Steps, last_event: int)
 # -- Runs the loop of a search, and performs its requests with a kernel, if there is one. It is compiled once
 # for each kernel, and once without.
 #
-#     advance --request--> step_rows or roll_rows --answer--> advance --request--> ...
+#     advance --request--> run_rows --answer--> advance --request--> ...
 #
 # Letters: K slots.
 
@@ -197,30 +196,30 @@ def run_search(
         answer = answer_of(shared, answers, half)
         results = (answer.rewards, answer.terminated, answer.truncated, answer.num_steps)
         zero: Any = np.int64(0)  # 0 would be another type, for which the loops would be compiled again
+        extras = answer.rewards[:0]  # not wanted
         if progress.stages[half] == LEAVES:
-            low, span, lowest, highest = action_range
-            status = roll_rows(
+            status = run_rows(
                 kernel,
                 constants,
                 zero,
                 count,
                 states,
                 requests.actions[:0],
+                None,
                 rules.rollout_steps,
                 rules.discount,
                 seeds,
                 time_limit,
                 draws.action_seeds[half],
                 zero,
-                low,
-                span,
-                lowest,
-                highest,
+                action_range,
                 answer.new_states,
+                None,
                 results,
+                extras,
             )
         else:
-            status = step_rows(
+            status = run_rows(
                 kernel,
                 constants,
                 zero,
@@ -228,14 +227,17 @@ def run_search(
                 states,
                 requests.actions[first * action_size : last * action_size],
                 None if repeats is None else repeats[first:last],
+                None,
+                1.0,
                 seeds,
                 time_limit,
+                None,
+                None,
+                None,
                 answer.new_states,
-                True,
                 None,
                 results,
-                answer.rewards,  # not written: there are no extras
-                False,
+                extras,
             )
         if status != 0:
             return REFUSED
