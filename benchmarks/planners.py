@@ -30,16 +30,16 @@ import numpy as np
 from figures import Figures, add_plain
 
 import planvec
-from planvec.kernels import compile_loop, jit, value_at
+from planvec.kernels import Pointer, compile_loop, jit, value_at
 from planvec.planners.mcts.setup import SCALE_BY_TREE, Rules
 from planvec.planners.mcts.simulations import (
     NONE,
     PERFORM,
-    Simulations,
     Steps,
     begin,
     init,
     mix,
+    new_shared,
     new_steps,
     no_halving,
     search_code,
@@ -75,7 +75,7 @@ def _search(code: Any, memory: Any, steps: Any) -> int:
         if status == NONE:
             return 0
         while status == PERFORM:
-            count, first = shared.progress.num_rows[0], shared.tree.counters[NUM_NODES]
+            count, first = shared.halves[0].num_rows, shared.tree.counters[NUM_NODES]
             for row in range(count):
                 steps.rewards[row] = (mix(5, first + row) % 1024) / 1024.0
             answer = Steps(
@@ -109,7 +109,7 @@ def tree_alone(num_in_flight: int, num_simulations: int) -> Callable[[], float]:
             arrays = empty_arrays(capacity, NUM_ACTIONS, 100, False, False)
             init(arrays, rules)
             tree = Tree(arrays, states, np.arange(NUM_ACTIONS), kind)
-            memory = Simulations(config, rules, tree, states[:1], no_halving()).memory
+            memory = Pointer(new_shared(config, rules, tree, states[:1], no_halving(), []))
             search = compile_loop(_search, search_code(), numba.typeof(memory), numba.typeof(steps))
             started = time.perf_counter()
             search(None, memory, steps)

@@ -15,24 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.kernels import bytes_of
+from planvec.kernels import Pointer, bytes_of
 from planvec.planners.mcts.setup import Choice, create_tree, make_rules, observation_keys
 from planvec.planners.mcts.simulations import (
     LEAVES,
     NONE,
-    NUM_SIMULATIONS,
     PERFORM,
-    STOP,
     STOP_REASONS,
-    Simulations,
     Steps,
     add_steps,
     begin,
     begin_halving,
+    call,
+    compared_parts,
+    enter_tree,
     go_on,
     halving_action,
     init,
     is_by_observation,
+    new_shared,
     take_steps,
     take_values,
 )
@@ -104,27 +105,30 @@ class TreeSearch(Search):
         # whether the generator in a state decides about chance
         self._foresees_chance = env.is_stochastic and self.rules.chance == SINGLE
         self._unevaluated = set[int]()  # nodes of an open loop where the episode ended each time so far
-        self.simulations = Simulations(config, self.rules, self.tree, state, halving, self._foresees_chance)
-        self._paths, self._progress = self.simulations.shared.paths, self.simulations.progress
-        self._numbers: dict[Hashable, int] = {}  # the numbers of the keys of states
-        keys = None
-        if self.simulations.needs_keys:
-            assert self.tree.states is not None
+        kind, shared_nodes = self.tree.kind, config.transpositions
+        parts = compared_parts(shared_nodes, state.dtype, kind, self._foresees_chance)
+        self.shared = new_shared(config, self.rules, self.tree, state, halving, parts)
+        self.memory = Pointer(self.shared)  # what all compiled functions work on
+        self._needs_keys = parts is None  # whether states are compared by numbers of their keys
+        self._numbers: dict[Hashable, int] = {}  # these
+        if self._needs_keys:
             used = self.tree.num_nodes
-            keys = self._keys(self.tree.states[:used], None, self._arrays.ended[:used])
-        self.simulations.enter_tree(keys)
+            keys = self._keys(self.tree.saved_states, None, self._arrays.ended[:used])
+            self.shared.table.keys[: len(keys)] = keys
+        if not kind.is_tree:
+            call(enter_tree, self.memory)
         self.num_in_flight = min(2, config.batch_size)
         self._free = [*range(self.num_in_flight)][::-1]
         is_open_loop = self.rules.chance == OPEN_LOOP
-        has_own = is_open_loop and not self.simulations.has_bytes
+        has_bytes = self.rules.state_bytes > 0
+        has_own = is_open_loop and not has_bytes
         self._own_states = np.repeat(state, config.batch_size) if has_own else None
         # whether nothing in Python takes part in the expansion of the tree; with priors, those of legal
         # actions differ
         has_masks = self.rules.mask_at >= 0 and self._reads_states and not self.rules.use_priors
         has_functions = config.has_values or config.has_priors
         has_functions |= config.legal_actions is not None and not has_masks
-        needs_python = has_functions or self.tree.kind.has_own_actions or self.simulations.needs_keys
-        self.is_plain = self.simulations.has_bytes and not needs_python
+        self.is_plain = has_bytes and not (has_functions or kind.has_own_actions or self._needs_keys)
 
     # -- simulations --------------------------------------------------------------------------------
 
@@ -132,39 +136,69 @@ class TreeSearch(Search):
         """Run the simulations of one half of the slots."""
         half = self._free.pop()
         try:
-            simulations, progress = self.simulations, self._progress
-            status = simulations.call(begin, half)
-            self.stop_reason = STOP_REASONS[progress.totals[STOP]]
+            counts, group = self.shared.counts[0], self.shared.halves[half]
+            status = call(begin, self.memory, half)
+            self.stop_reason = STOP_REASONS[counts["stop"]]
             if status == NONE:
                 return  # a limit was reached, or every action worth a simulation is in flight
             if self._own_states is not None:
-                self._own_states[simulations.slots(half)] = self.root_state
+                self._own_states[group["first"] : group["first"] + group["num_simulations"]] = self.root_state
             while status == PERFORM:
-                if progress.stages[half] == LEAVES:
+                if group["stage"] == LEAVES:
                     values = yield from self._leaf_values(half)
-                    status = simulations.call(take_values, np.ascontiguousarray(values, np.float64), half)
+                    status = call(take_values, self.memory, np.ascontiguousarray(values, np.float64), half)
                 else:
                     out = yield self._step_request(half)
-                    steps = simulations.steps_of(out)
+                    steps = Steps(  # the driver has checked the sizes
+                        bytes_of(out.new_states) if self.rules.state_bytes else np.empty(0, np.uint8),
+                        np.ascontiguousarray(out.rewards, np.float64),
+                        np.ascontiguousarray(out.terminated).view(np.uint8),
+                        np.ascontiguousarray(out.truncated).view(np.uint8),
+                        np.ascontiguousarray(out.infos["num_steps"], np.int64),
+                    )
                     if self.is_plain:
-                        status = simulations.call(take_steps, steps, half)
+                        status = call(take_steps, self.memory, steps, half)
                     else:
                         status = self._take(half, steps, out)
-            self.num_simulations = int(progress.totals[NUM_SIMULATIONS])
+            self.num_simulations = int(counts["num_simulations"])
         finally:
             self._free.append(half)
 
     def _step_request(self, half: int) -> StepRequest:
         """Return the request to take the last action of each path of a half."""
-        rows = self.simulations.rows(half)
-        if self.tree.kind.has_own_actions:
-            slots = self._progress.rows[rows]
-            depths = self._paths.depths[slots]
-            actions = self.tree.actions[self._paths.nodes[slots, depths], self._paths.actions[slots, depths]]
-        else:
-            actions = self.simulations.actions_of(rows)
+        rows = self.rows_of(half)
         seeds = self._seeds(rows.stop - rows.start)
-        return StepRequest(actions, self._states(rows), self.config.dt, seeds)
+        return StepRequest(self.actions_of(rows), self.states_of(rows), self.config.dt, seeds)
+
+    def rows_of(self, half: int) -> slice:
+        """Return the rows of the request of a half, among those of all slots."""
+        first, _, _, _, num_rows = self.shared.halves.item(half)
+        return slice(first, first + num_rows)
+
+    def _ends_of(self, rows: slice) -> NDArray[Any]:
+        """Return the records `[B]` of the last nodes on the paths of rows, which hold their actions."""
+        slots = self.shared.rows["slot"][rows]
+        ends: NDArray[Any] = self.shared.paths[slots, self.shared.slots["depth"][slots]]
+        return ends
+
+    def actions_of(self, rows: slice) -> NDArray[Any]:
+        """Return the actions `[B, ...]` of a request. Its next one overwrites them."""
+        actions = self.tree.actions
+        if self.tree.kind.has_own_actions:
+            ends = self._ends_of(rows)
+            return actions[ends["node"], ends["action"]]
+        return self.shared.request_actions.view(actions.dtype).reshape(-1, *actions.shape[1:])[rows]
+
+    def states_of(self, rows: slice) -> NDArray[Any]:
+        """Return the states `[B]` of a request. Its next one overwrites them."""
+        if self.rules.state_bytes:
+            states: NDArray[Any] = self.shared.request_states.view(self.root_state.dtype)[rows]
+        elif self._own_states is not None:
+            states = self._own_states[self.shared.rows["slot"][rows]]
+        else:
+            assert self.tree.states is not None
+            states = self.tree.states[self._ends_of(rows)["node"]]
+        return states
 
     def _seeds(self, num_rows: int) -> NDArray[np.uint64] | None:
         """Draw the seeds `[num_rows]` of a batch; None where a step has one outcome."""
@@ -175,7 +209,7 @@ class TreeSearch(Search):
     def _leaf_values(self, half: int) -> Generator[Any, Any, NDArray[np.float64]]:
         """Return the values `[B]` that a half asks for; a generator that yields requests for rollouts."""
         config, space = self.config, self._env.action_space
-        states = self._states(self.simulations.rows(half))
+        states = self.states_of(self.rows_of(half))
         if not config.rollout_steps:  # a node of an open loop stands for many states
             values, _ = self._evaluated(self._env.observe(states), len(states))
             assert values is not None
@@ -218,15 +252,16 @@ class TreeSearch(Search):
 
     def _take(self, half: int, steps: Steps, out: Transitions) -> int:
         """Add the steps of a half to the tree, let the user's functions evaluate new nodes, and continue."""
-        simulations, progress = self.simulations, self._progress
-        rows = simulations.rows(half)
-        slots = progress.rows[rows].copy()
+        shared = self.shared
+        rows = self.rows_of(half)
+        slots = shared.rows["slot"][rows].copy()
         assert out.new_states is not None
         keys = steps.new_states
-        if simulations.needs_keys:
+        if self._needs_keys:
             keys = self._keys(out.new_states, out.observations, out.terminated | out.truncated)
-        simulations.call(add_steps, steps, keys, half)
-        nodes, is_new, ended = progress.nodes[rows], progress.is_new[slots], progress.ends[rows]
+        call(add_steps, self.memory, steps, keys, half)
+        nodes, is_new = shared.rows["node"][rows], shared.slots["is_new"][slots]
+        ended = shared.rows["ended"][rows]
         if self._own_states is not None:
             self._own_states[slots] = out.new_states
         elif self.tree.states is not None:
@@ -243,7 +278,7 @@ class TreeSearch(Search):
                         chosen[row] = True
         evaluated = np.flatnonzero(chosen)
         self._evaluate(nodes[evaluated], evaluated, out)
-        return simulations.call(go_on, half)
+        return call(go_on, self.memory, half)
 
     def _keys(self, states: NDArray[Any], observations: Any, ended: NDArray[np.bool_]) -> NDArray[np.uint8]:
         """Return the bytes of a number per state: the same for states that are equal to the table."""
@@ -263,17 +298,6 @@ class TreeSearch(Search):
             )
         numbers = [self._numbers.setdefault(key, len(self._numbers)) for key in keys]
         return bytes_of(np.array(numbers, np.int64))
-
-    def _states(self, rows: slice) -> NDArray[Any]:
-        """Return the states `[B]` of the rows of a request."""
-        if self.simulations.has_bytes:
-            return self.simulations.states(rows)
-        slots = self._progress.rows[rows]
-        if self._own_states is not None:
-            return self._own_states[slots]
-        assert self.tree.states is not None
-        states: NDArray[Any] = self.tree.states[self._paths.nodes[slots, self._paths.depths[slots]]]
-        return states
 
     # -- evaluation of new nodes by functions of the user: values, priors, legal actions -------------
 
@@ -424,7 +448,7 @@ class TreeSearch(Search):
             )
         is_proven = bool(arrays.proven[0])  # all values of actions are exact then
         by_value = self.rules.backs_up_max or is_proven
-        halving = self.simulations.shared.halving
+        halving = self.shared.halving
         by_halving = len(halving.sequence) > 0 and not is_proven
         # by halving, the action with the best score among the most visited ones of this search
         best = halving_action(arrays, halving, -1) if by_halving else tree.best_action(0, by_value)

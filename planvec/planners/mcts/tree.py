@@ -42,6 +42,11 @@ class TreeKind(NamedTuple):
     dt: int  # environment steps for which an action is repeated
     choice: int = AS_GIVEN  # `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`
 
+    @property
+    def is_tree(self) -> bool:
+        """Whether every outcome is new, and leads to the node with its index."""
+        return self.chance == SINGLE and not self.shares_nodes
+
 
 # indices of `TreeArrays.counters`: number of nodes, of outcomes, of random draws; whether the root was
 # evaluated; whether a certain value was outside `value_bounds`
@@ -157,9 +162,8 @@ def bytes_per_node(num_actions: int, state_bytes: int, action_bytes: int, kind: 
     # `state_bytes`: Bytes of one state; 0 without states. `action_bytes`: Bytes of one action; counted where
     # every node has its own actions.
     per_edge = _EDGE.itemsize + 8 * kind.has_priors + kind.has_legal + action_bytes * kind.has_own_actions
-    has_table = kind.chance != SINGLE or kind.shares_nodes
     per_node = _NODE.itemsize + _OUTCOME.itemsize
-    return per_node + num_actions * per_edge + state_bytes + _BYTES_OF_TABLE_ENTRY * has_table
+    return per_node + num_actions * per_edge + state_bytes + _BYTES_OF_TABLE_ENTRY * (not kind.is_tree)
 
 
 def empty_arrays(
@@ -530,8 +534,7 @@ class Tree:
         for name in in_flight:
             if getattr(parts, name).any():
                 raise ValueError(f"{name}: expected a tree without simulations in flight")
-        is_tree = kind.chance == SINGLE and not kind.shares_nodes
-        if is_tree and not np.array_equal(parts.outcome_nodes, np.arange(num_nodes)):
+        if kind.is_tree and not np.array_equal(parts.outcome_nodes, np.arange(num_nodes)):
             raise ValueError(
                 "outcome_nodes: expected the index of each outcome, whose node has the same index"
             )
