@@ -545,6 +545,10 @@ class Tree:
                 after = np.where(after < 0, -1, after[after])
             if (after >= 0).any():
                 raise ValueError(f"{name}: expected chains that end, got a cycle")
+        # Outcomes are drawn by their counts: without any, a draw would run beyond the end of the list.
+        linked = np.concatenate([parts.first_outcomes.reshape(-1), parts.next_outcomes])
+        if (parts.outcome_counts[linked[linked >= 0]] < 1).any():
+            raise ValueError("outcome_counts: expected a sample of each outcome of an action, got none")
         return cls(parts, states, actions, kind)
 
     @property
