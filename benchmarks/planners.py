@@ -36,14 +36,15 @@ from planvec.planners.mcts.simulations import (
     NONE,
     PERFORM,
     Steps,
+    add_steps,
     begin,
+    go_on,
     init,
     mix,
     new_shared,
     new_steps,
     no_halving,
     search_code,
-    take_steps,
 )
 from planvec.planners.mcts.tree import NUM_NODES, Tree, TreeKind, empty_arrays
 from planvec.rows import Completed
@@ -85,7 +86,8 @@ def _search(code: Any, memory: Any, steps: Any) -> int:
                 steps.truncated[:count],
                 steps.num_steps[:count],
             )
-            status = take_steps(code, memory, answer, 0)
+            add_steps(code, memory, answer, answer.new_states, 0)
+            status = go_on(code, memory, 0)
 
 
 def tree_alone(num_in_flight: int, num_simulations: int) -> Callable[[], float]:

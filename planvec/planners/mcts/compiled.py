@@ -33,7 +33,6 @@ from planvec.planners.mcts.search import TreeSearch
 from planvec.planners.mcts.setup import Rules
 from planvec.planners.mcts.simulations import (
     CALLBACK,
-    COMPLETED,
     DONE,
     ENDED,
     ENTRANCES,
@@ -41,95 +40,23 @@ from planvec.planners.mcts.simulations import (
     LEAVES,
     MAX_ENV_STEPS,
     MAX_SECONDS,
-    NONE,
-    PAUSED,
-    PERFORM,
     REFUSED,
     STEPS,
     STOP_REASONS,
     Shared,
     Steps,
-    begin,
+    advance,
+    answer_of,
     compile_entrance,
     init,
     new_shared,
     new_steps,
     no_halving,
     search_code,
-    take_steps,
-    take_values,
 )
 from planvec.planners.mcts.tree import SINGLE, Tree, TreeKind, empty_arrays
 from planvec.planners.search import PlanCallback, PlanProgress, Search, check_numbers, ended_error
 from planvec.rows import BatchStepper, KernelUse, Outputs, Perform, RolloutBatch, StepBatch, StepsHere
-
-# -- The loop of a compiled search: what the driver does in Python, for one root.
-#
-# It begins simulations, and processes the answers in the order of the requests, as `planvec.planners.search`
-# does. It knows no kernel and is compiled once; `run_search` below answers the requests.
-#
-# Letters: K slots, S bytes of a state.
-
-
-@jit(inline=True)
-def answer_of(shared: Shared, answers: Steps, half: int) -> Steps:
-    """Return the part of the answers `[K]` that belongs to the request of a half, as views."""
-    size, first = shared.rules.state_bytes, shared.halves[half].first
-    last = first + shared.halves[half].num_rows
-    return Steps(
-        answers.new_states[first * size : last * size],
-        answers.rewards[first:last],
-        answers.terminated[first:last],
-        answers.truncated[first:last],
-        answers.num_steps[first:last],
-    )
-
-
-@jit(cache=True)
-def advance(code: Any, memory: Pointer[Shared], answers: Steps, last_event: int) -> int:
-    """Run a search up to its next request, or to its end."""
-    # `memory`: written. `last_event`: number of processed answers after which the loop pauses.
-    # `answers`: `[K]`, the answers to the requests that are queued.
-    # Returns `DONE`, `PAUSED` or `ENDED`; or -1: the request of the half that was queued last has to be
-    # answered before the next call.
-    shared: Shared = value_at(memory)
-    counts, num_halves = shared.counts[0], min(2, len(shared.slots))
-    while counts.num_events < last_event:
-        half, status = 0, NONE
-        if counts.stop == GOES_ON and counts.num_free > 0 and counts.num_queued < num_halves:
-            half = shared.free[counts.num_free - 1]
-            status = begin(code, memory, half)
-        is_begun = status != NONE
-        if is_begun:
-            counts.num_free -= 1
-        elif counts.num_queued == 0:
-            return DONE
-        else:
-            half = shared.queue[0]
-            shared.queue[0] = shared.queue[1]
-            counts.num_queued -= 1
-            answer = answer_of(shared, answers, half)
-            counts.num_env_steps += answer.num_steps.sum()
-            if counts.num_env_steps == 0:
-                return ENDED
-            if shared.halves[half].stage == LEAVES:
-                status = take_values(code, memory, answer.rewards, half)
-            else:
-                status = take_steps(code, memory, answer, half)
-        if status == COMPLETED:
-            shared.free[counts.num_free] = half
-            counts.num_free += 1
-        else:
-            shared.queue[counts.num_queued] = half
-            counts.num_queued += 1
-        if status == COMPLETED or not is_begun:
-            counts.num_events += 1
-            if 0 <= shared.rules.max_env_steps <= counts.num_env_steps and counts.stop == GOES_ON:
-                counts.stop = MAX_ENV_STEPS
-        if status == PERFORM:
-            return -1
-    return PAUSED
-
 
 # -- Runs the loop of a search, and performs its requests with a kernel, if there is one. It is compiled once
 # for each kernel, and once without.

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.kernels import Pointer, bytes_of
-from planvec.planners.mcts.setup import Choice, create_tree, make_rules, observation_keys
+from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.setup import create_tree, make_rules, observation_keys, tree_kind
 from planvec.planners.mcts.simulations import (
     LEAVES,
     NONE,
@@ -34,7 +35,6 @@ from planvec.planners.mcts.simulations import (
     init,
     is_by_observation,
     new_shared,
-    take_steps,
     take_values,
 )
 from planvec.planners.mcts.tree import OPEN_LOOP, OUT_OF_BOUNDS, ROOT_WEIGHT, SINGLE, Tree
@@ -63,14 +63,15 @@ from planvec.rows import (
 class TreeSearch(Search):
     """A search from one root."""
 
-    # `tree`: one of the same state, which is copied; `is_new_root`: add noise (a search that continues has
-    # it).
+    # `config`: the settings of the planner, with those that `choice` fills in. `tree`: one of the same state,
+    # which is copied. `is_new_root`: add noise (a search that continues has it).
 
     averages = True
 
     def __init__(
         self,
-        choice: Choice,
+        config: MCTSConfig,
+        choice: int,
         env: BatchStepper,
         state: NDArray[Any],
         generator: np.random.Generator,
@@ -78,16 +79,15 @@ class TreeSearch(Search):
         info: dict[str, Any] | None,
         is_new_root: bool = True,
     ) -> None:
-        config = choice.config
-        self.config = config  # the settings of the planner
-        self.num_env_steps = choice.num_env_steps
+        self.config = config
         self._env = env
         self.generator = generator  # the source of every random choice
         listed = list_actions(env.action_space)
         # the settings of the kernels
-        self.rules = make_rules(config, env, state.dtype, listed, int(generator.integers(2**62)))
+        kind = tree_kind(config, env, listed is None, choice)
+        self.rules = make_rules(config, kind, state.dtype, listed, int(generator.integers(2**62)))
         self.root_state = state
-        self.tree = create_tree(config, env, state, self.rules, listed, tree, choice.number)
+        self.tree = create_tree(config, env, state, kind, listed, tree)
         self._arrays = self.tree.arrays
         # whether the states hold the masks of legal actions
         is_key = config.legal_actions == ACTION_MASK_FIELD
@@ -105,8 +105,7 @@ class TreeSearch(Search):
         # whether the generator in a state decides about chance
         self._foresees_chance = env.is_stochastic and self.rules.chance == SINGLE
         self._unevaluated = set[int]()  # nodes of an open loop where the episode ended each time so far
-        kind, shared_nodes = self.tree.kind, config.transpositions
-        parts = compared_parts(shared_nodes, state.dtype, kind, self._foresees_chance)
+        parts = compared_parts(config.transpositions, state.dtype, kind, self._foresees_chance)
         self.shared = new_shared(config, self.rules, self.tree, state, halving, parts)
         self.memory = Pointer(self.shared)  # what all compiled functions work on
         self._needs_keys = parts is None  # whether states are compared by numbers of their keys
@@ -149,17 +148,8 @@ class TreeSearch(Search):
                     status = call(take_values, self.memory, np.ascontiguousarray(values, np.float64), half)
                 else:
                     out = yield self._step_request(half)
-                    steps = Steps(  # the driver has checked the sizes
-                        bytes_of(out.new_states) if self.rules.state_bytes else np.empty(0, np.uint8),
-                        np.ascontiguousarray(out.rewards, np.float64),
-                        np.ascontiguousarray(out.terminated).view(np.uint8),
-                        np.ascontiguousarray(out.truncated).view(np.uint8),
-                        np.ascontiguousarray(out.infos["num_steps"], np.int64),
-                    )
-                    if self.is_plain:
-                        status = call(take_steps, self.memory, steps, half)
-                    else:
-                        status = self._take(half, steps, out)
+                    self._add_steps(half, out)
+                    status = call(go_on, self.memory, half)
             self.num_simulations = int(counts["num_simulations"])
         finally:
             self._free.append(half)
@@ -187,7 +177,8 @@ class TreeSearch(Search):
         if self.tree.kind.has_own_actions:
             ends = self._ends_of(rows)
             return actions[ends["node"], ends["action"]]
-        return self.shared.request_actions.view(actions.dtype).reshape(-1, *actions.shape[1:])[rows]
+        own: NDArray[Any] = self.shared.request_actions.view(actions.dtype).reshape(-1, *actions.shape[1:])
+        return own[rows]
 
     def states_of(self, rows: slice) -> NDArray[Any]:
         """Return the states `[B]` of a request. Its next one overwrites them."""
@@ -250,16 +241,24 @@ class TreeSearch(Search):
                 break
         return returns
 
-    def _take(self, half: int, steps: Steps, out: Transitions) -> int:
-        """Add the steps of a half to the tree, let the user's functions evaluate new nodes, and continue."""
-        shared = self.shared
-        rows = self.rows_of(half)
+    def _add_steps(self, half: int, out: Transitions) -> None:
+        """Add the steps of a half to the tree, and let the user's functions evaluate new nodes."""
+        shared, rows = self.shared, self.rows_of(half)
         slots = shared.rows["slot"][rows].copy()
         assert out.new_states is not None
+        steps = Steps(  # the driver has checked the sizes
+            bytes_of(out.new_states) if self.rules.state_bytes else np.empty(0, np.uint8),
+            np.ascontiguousarray(out.rewards, np.float64),
+            np.ascontiguousarray(out.terminated).view(np.uint8),
+            np.ascontiguousarray(out.truncated).view(np.uint8),
+            np.ascontiguousarray(out.infos["num_steps"], np.int64),
+        )
         keys = steps.new_states
         if self._needs_keys:
             keys = self._keys(out.new_states, out.observations, out.terminated | out.truncated)
         call(add_steps, self.memory, steps, keys, half)
+        if self.is_plain:
+            return
         nodes, is_new = shared.rows["node"][rows], shared.slots["is_new"][slots]
         ended = shared.rows["ended"][rows]
         if self._own_states is not None:
@@ -278,7 +277,6 @@ class TreeSearch(Search):
                         chosen[row] = True
         evaluated = np.flatnonzero(chosen)
         self._evaluate(nodes[evaluated], evaluated, out)
-        return call(go_on, self.memory, half)
 
     def _keys(self, states: NDArray[Any], observations: Any, ended: NDArray[np.bool_]) -> NDArray[np.uint8]:
         """Return the bytes of a number per state: the same for states that are equal to the table."""
@@ -303,27 +301,16 @@ class TreeSearch(Search):
 
     def _evaluate_root(self, state: NDArray[Any], info: dict[str, Any] | None) -> None:
         """Evaluate the root and draw its actions."""
-        config, root = self.config, np.zeros(1, np.int64)
+        config, root, key = self.config, np.zeros(1, np.int64), self.config.legal_actions
         self._draw_actions(root)
-        key = config.legal_actions
         needs_observation = config.has_values or config.has_priors or callable(key)
         observation = self._env.observe(state) if needs_observation else None
         if config.has_values:
-            self.tree.arrays.counters[ROOT_WEIGHT] = 1
+            self._arrays.counters[ROOT_WEIGHT] = 1
         mask = np.ones((1, self.tree.num_actions), bool)
-        if self._reads_states:
-            mask = self._masks_in(state)
-        elif isinstance(key, str) and info is not None and key in info:
+        if isinstance(key, str) and not self._reads_states and info is not None and key in info:
             mask = np.asarray(info[key])[None]
-        self._call_functions(root, observation, mask)
-
-    def _masks_in(self, states: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return which actions of nodes are legal by their states, `[B, A]`."""
-        space, actions = self._env.action_space, self.tree.actions
-        masks = action_masks(space, states)
-        if masks is None or self.tree.kind.has_own_actions:  # only legal ones were drawn
-            return np.ones((len(states), self.tree.num_actions), np.bool_)
-        return masks if actions.ndim == 1 else are_legal(space, masks[:, None], actions[None])
+        self._call_functions(root, state, observation, mask)
 
     def _evaluate(self, nodes: NDArray[np.int64], rows: NDArray[np.int64], out: Transitions) -> None:
         """Evaluate new nodes whose episode goes on."""
@@ -331,12 +318,10 @@ class TreeSearch(Search):
         config = self.config
         if not len(nodes) or not (config.has_values or self.rules.use_legal or self.rules.use_priors):
             return
+        assert out.new_states is not None
         space = self._env.observation_space
         key, mask = config.legal_actions, None
-        if self._reads_states:
-            assert out.new_states is not None
-            mask = self._masks_in(out.new_states[rows])
-        elif isinstance(key, str):
+        if isinstance(key, str) and not self._reads_states:
             if key not in out.infos:
                 raise InvalidBatchError(
                     f"legal_actions: expected the key of an info, got {key!r}, which is not among "
@@ -347,18 +332,27 @@ class TreeSearch(Search):
             observations = take_rows(out.observations, rows)
         else:
             observations = finish_rows(space, [take_row(space, out.observations, row) for row in rows])
-        self._call_functions(nodes, observations, mask)
+        self._call_functions(nodes, out.new_states[rows], observations, mask)
 
-    def _call_functions(self, nodes: NDArray[np.int64], observations: Any, mask: NDArray[Any] | None) -> None:
+    def _call_functions(
+        self, nodes: NDArray[np.int64], states: NDArray[Any], observations: Any, mask: NDArray[Any] | None
+    ) -> None:
         """Write values, legal actions and priors of nodes."""
         # `nodes`: `[B]`. `mask`: `[B, A]`, the legal actions, where an info holds them.
-        config, arrays, shape = self.config, self.tree.arrays, (len(nodes), self.tree.num_actions)
+        config, arrays, shape = self.config, self._arrays, (len(nodes), self.tree.num_actions)
         values, priors = self._evaluated(observations, len(nodes))
         if values is not None:
             arrays.raw_values[nodes] = arrays.values[nodes] = values
         if config.legal_actions is not None:
             if callable(config.legal_actions):
                 mask = np.asarray(config.legal_actions(observations))
+            elif self._reads_states and not self.tree.kind.has_own_actions:  # else legal ones were drawn
+                space, actions = self._env.action_space, self.tree.actions
+                masks = action_masks(space, states)
+                assert masks is not None
+                mask = masks if actions.ndim == 1 else are_legal(space, masks[:, None], actions[None])
+            elif self._reads_states:
+                mask = np.ones(shape, np.bool_)
             assert mask is not None
             if mask.shape != shape or not mask.astype(bool).any(axis=1).all():
                 raise InvalidBatchError(

@@ -1,11 +1,11 @@
 """The simulations of tree search, as compiled code: selection, expansion, evaluation and backup.
 
-    begin --request--> take_steps --request--> ... --> take_values
-               ^            |
-               +------------+  (a sampled outcome that was in the tree already: select on from its node)
+    begin --request--> add_steps --> go_on --request--> ... --> take_values
+                           ^           |
+                           +--request--+  (a sampled outcome that was in the tree already)
 
-Both the search in Python (`planvec.planners.mcts.search`) and the compiled loop (`compiled.advance`) run
-simulations with these functions, so that they find the same plan. The arrays of the tree are those of
+Both the search in Python (`planvec.planners.mcts.search`) and the compiled loop (`advance`) run simulations
+with these functions, so that they find the same plan. The arrays of the tree are those of
 `planvec.planners.mcts.tree`. Letters: A actions, K simulations in flight, D depths, S bytes of a state.
 """
 
@@ -1119,12 +1119,73 @@ def go_on(code: Any, memory: Pointer[Shared], half: int) -> int:
     return request_steps(memory, half)
 
 
+# -- The loop of a compiled search: what the driver does in Python, for one root.
+#
+# It begins simulations, and processes the answers in the order of the requests, as `planvec.planners.search`
+# does. It knows no kernel and is compiled once; `compiled.run_search` answers the requests.
+#
+# Letters: K slots, S bytes of a state.
+
+
+@jit(inline=True)
+def answer_of(shared: Shared, answers: Steps, half: int) -> Steps:
+    """Return the part of the answers `[K]` that belongs to the request of a half, as views."""
+    size, first = shared.rules.state_bytes, shared.halves[half].first
+    last = first + shared.halves[half].num_rows
+    return Steps(
+        answers.new_states[first * size : last * size],
+        answers.rewards[first:last],
+        answers.terminated[first:last],
+        answers.truncated[first:last],
+        answers.num_steps[first:last],
+    )
+
+
 @jit(cache=True)
-def take_steps(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> int:
-    """Add the steps of a half to the tree, and continue its simulations."""
-    # Returns `COMPLETED` or `PERFORM`.
-    add_steps(code, memory, steps, steps.new_states, half)
-    return go_on(code, memory, half)
+def advance(code: Any, memory: Pointer[Shared], answers: Steps, last_event: int) -> int:
+    """Run a search up to its next request, or to its end."""
+    # `memory`: written. `last_event`: number of processed answers after which the loop pauses.
+    # `answers`: `[K]`, the answers to the requests that are queued.
+    # Returns `DONE`, `PAUSED` or `ENDED`; or -1: the request of the half that was queued last has to be
+    # answered before the next call.
+    shared: Shared = value_at(memory)
+    counts, num_halves = shared.counts[0], min(2, len(shared.slots))
+    while counts.num_events < last_event:
+        half, status = 0, NONE
+        if counts.stop == GOES_ON and counts.num_free > 0 and counts.num_queued < num_halves:
+            half = shared.free[counts.num_free - 1]
+            status = begin(code, memory, half)
+        is_begun = status != NONE
+        if is_begun:
+            counts.num_free -= 1
+        elif counts.num_queued == 0:
+            return DONE
+        else:
+            half = shared.queue[0]
+            shared.queue[0] = shared.queue[1]
+            counts.num_queued -= 1
+            answer = answer_of(shared, answers, half)
+            counts.num_env_steps += answer.num_steps.sum()
+            if counts.num_env_steps == 0:
+                return ENDED
+            if shared.halves[half].stage == LEAVES:
+                status = take_values(code, memory, answer.rewards, half)
+            else:
+                add_steps(code, memory, answer, answer.new_states, half)
+                status = go_on(code, memory, half)
+        if status == COMPLETED:
+            shared.free[counts.num_free] = half
+            counts.num_free += 1
+        else:
+            shared.queue[counts.num_queued] = half
+            counts.num_queued += 1
+        if status == COMPLETED or not is_begun:
+            counts.num_events += 1
+            if 0 <= shared.rules.max_env_steps <= counts.num_env_steps and counts.stop == GOES_ON:
+                counts.stop = MAX_ENV_STEPS
+        if status == PERFORM:
+            return -1
+    return PAUSED
 
 
 # -- Calls the compiled functions that run simulations -------------------------------------------------------
@@ -1144,7 +1205,6 @@ _STEPS = new_steps(1, 1)
 ENTRANCES: dict[Any, tuple[Any, ...]] = {
     begin: (0,),
     go_on: (0,),
-    take_steps: (_STEPS, 0),
     add_steps: (_STEPS, np.zeros(1, np.uint8), 0),
     take_values: (np.zeros(1), 0),
     enter_tree: (),
