@@ -266,15 +266,7 @@ def drive(
             for member in members:
                 request = member.request
                 if isinstance(request, RolloutRequest):
-                    promise = env.rollout_batch(
-                        request.states,
-                        request.horizon,
-                        actions=request.actions,
-                        action_seed=request.action_seed,
-                        seeds=request.seeds,
-                        discount=request.discount,
-                        blocking=False,
-                    )
+                    promise = env.rollout_batch(**request._asdict(), blocking=False)
                     batches.append(_Batch([member], promise))
 
     def check_budget() -> None:
