@@ -46,7 +46,7 @@ from planvec.planners.mcts.simulations import (
     no_halving,
     search_code,
 )
-from planvec.planners.mcts.tree import NUM_NODES, Tree, TreeKind, empty_arrays
+from planvec.planners.mcts.tree import NUM_NODES, SINGLE, Tree, TreeKind, empty_arrays
 from planvec.rows import Completed
 
 NUM_ACTIONS = 7
@@ -93,7 +93,9 @@ def _search(code: Any, memory: Any, steps: Any) -> int:
 def tree_alone(num_in_flight: int, num_simulations: int) -> Callable[[], float]:
     """Return a measurement of the simulations per second of the selection."""
     config = planvec.MCTS(batch_size=2 * num_in_flight, max_depth=100)  # one of the halves is used
+    kind = TreeKind(*[False] * 4, SINGLE, 1.0, 1)
     rules = Rules(
+        kind,
         value_scale=SCALE_BY_TREE,
         max_depth=100,
         num_simulations=num_simulations,
@@ -102,13 +104,13 @@ def tree_alone(num_in_flight: int, num_simulations: int) -> Callable[[], float]:
     )
     capacity, steps = num_simulations + 2 * num_in_flight + 1, new_steps(num_in_flight, 8)
     steps.num_steps[:] = 1
-    states, kind = np.zeros(capacity, Instant.state_dtype), TreeKind(*[False] * 4, rules.chance, 1.0, 1)
+    states = np.zeros(capacity, Instant.state_dtype)
     repeats = max(1, 200_000 // num_simulations)
 
     def measure() -> float:
         seconds = 0.0
         for _ in range(repeats):
-            arrays = empty_arrays(capacity, NUM_ACTIONS, 100, False, False)
+            arrays = empty_arrays(capacity, NUM_ACTIONS, 100, kind)
             init(arrays, rules)
             tree = Tree(arrays, states, np.arange(NUM_ACTIONS), kind)
             memory = Pointer(new_shared(config, rules, tree, states[:1], no_halving(), []))

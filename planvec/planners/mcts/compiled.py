@@ -126,7 +126,7 @@ def run_search(
                 states,
                 shared.request_actions[:0],
                 rules.rollout_steps,
-                rules.discount,
+                rules.kind.discount,
                 seeds,
                 time_limit,
                 draws.action_seeds[half],
@@ -198,7 +198,7 @@ class SearchRun:
         self._search, self._started = search, started
         self._perform_request, self._use = perform, use
         config, self._shared = search.config, search.shared
-        num_slots, num_seeds = config.batch_size, config.batch_size * (search.rules.chance != SINGLE)
+        num_slots, num_seeds = config.batch_size, config.batch_size * (search.rules.kind.chance != SINGLE)
         self._counts = self._shared.counts[0]  # a view
         self._counts["num_env_steps"] = search.num_env_steps
         self._answers = new_steps(num_slots, search.rules.state_bytes)
@@ -433,10 +433,11 @@ def _kernel_use(env: StepsHere, searches: list[TreeSearch]) -> KernelUse | None:
 
 def warm_up(config: MCTSConfig) -> None:
     """Compile what searches call: for the simulations of a tree of one node, as for those of any other."""
-    arrays, rules = empty_arrays(4, 2, 2, False, False), Rules(max_depth=2, state_bytes=8, action_bytes=8)
+    kind = TreeKind(False, False, False, False, SINGLE, 1.0, 1)
+    arrays, rules = empty_arrays(4, 2, 2, kind), Rules(kind, max_depth=2, state_bytes=8, action_bytes=8)
     init(arrays, rules)
     states, actions = np.zeros(4, [("number", np.int64)]), np.arange(2)
-    tree = Tree(arrays, states, actions, TreeKind(False, False, False, False, rules.chance, 1.0, 1))
+    tree = Tree(arrays, states, actions, kind)
     memory = Pointer(new_shared(config, rules, tree, states[:1], no_halving(), []))
     for function in ENTRANCES:
         compile_entrance(function, memory)

@@ -103,7 +103,7 @@ class TreeSearch(Search):
             self._add_root_noise()
         halving = begin_halving(config, self.tree, generator)
         # whether the generator in a state decides about chance
-        self._foresees_chance = env.is_stochastic and self.rules.chance == SINGLE
+        self._foresees_chance = env.is_stochastic and self.rules.kind.chance == SINGLE
         self._unevaluated = set[int]()  # nodes of an open loop where the episode ended each time so far
         parts = compared_parts(config.transpositions, state.dtype, kind, self._foresees_chance)
         self.shared = new_shared(config, self.rules, self.tree, state, halving, parts)
@@ -118,13 +118,13 @@ class TreeSearch(Search):
             call(enter_tree, self.memory)
         self.num_in_flight = min(2, config.batch_size)
         self._free = [*range(self.num_in_flight)][::-1]
-        is_open_loop = self.rules.chance == OPEN_LOOP
+        is_open_loop = self.rules.kind.chance == OPEN_LOOP
         has_bytes = self.rules.state_bytes > 0
         has_own = is_open_loop and not has_bytes
         self._own_states = np.repeat(state, config.batch_size) if has_own else None
         # whether nothing in Python takes part in the expansion of the tree; with priors, those of legal
         # actions differ
-        has_masks = self.rules.mask_at >= 0 and self._reads_states and not self.rules.use_priors
+        has_masks = self.rules.mask_at >= 0 and self._reads_states and not self.rules.kind.has_priors
         has_functions = config.has_values or config.has_priors
         has_functions |= config.legal_actions is not None and not has_masks
         self.is_plain = has_bytes and not (has_functions or kind.has_own_actions or self._needs_keys)
@@ -147,18 +147,14 @@ class TreeSearch(Search):
                     values = yield from self._leaf_values(half)
                     status = call(take_values, self.memory, np.ascontiguousarray(values, np.float64), half)
                 else:
-                    out = yield self._step_request(half)
+                    rows = self.rows_of(half)
+                    actions, states = self.actions_of(rows), self.states_of(rows)
+                    out = yield StepRequest(actions, states, self.config.dt, self._seeds(len(states)))
                     self._add_steps(half, out)
                     status = call(go_on, self.memory, half)
             self.num_simulations = int(counts["num_simulations"])
         finally:
             self._free.append(half)
-
-    def _step_request(self, half: int) -> StepRequest:
-        """Return the request to take the last action of each path of a half."""
-        rows = self.rows_of(half)
-        seeds = self._seeds(rows.stop - rows.start)
-        return StepRequest(self.actions_of(rows), self.states_of(rows), self.config.dt, seeds)
 
     def rows_of(self, half: int) -> slice:
         """Return the rows of the request of a half, among those of all slots."""
@@ -176,9 +172,9 @@ class TreeSearch(Search):
         actions = self.tree.actions
         if self.tree.kind.has_own_actions:
             ends = self._ends_of(rows)
-            return actions[ends["node"], ends["action"]]
-        own: NDArray[Any] = self.shared.request_actions.view(actions.dtype).reshape(-1, *actions.shape[1:])
-        return own[rows]
+            taken: NDArray[Any] = actions[ends["node"], ends["action"]]
+            return taken
+        return self.shared.request_actions.view(actions.dtype).reshape(-1, *actions.shape[1:])[rows]
 
     def states_of(self, rows: slice) -> NDArray[Any]:
         """Return the states `[B]` of a request. Its next one overwrites them."""
@@ -193,7 +189,7 @@ class TreeSearch(Search):
 
     def _seeds(self, num_rows: int) -> NDArray[np.uint64] | None:
         """Draw the seeds `[num_rows]` of a batch; None where a step has one outcome."""
-        if self.rules.chance == SINGLE:
+        if self.rules.kind.chance == SINGLE:
             return None
         return self.generator.integers(0, 2**64, num_rows, dtype=np.uint64)
 
@@ -268,7 +264,7 @@ class TreeSearch(Search):
         self._draw_actions(nodes[is_new])
         # Evaluate the first row at each node with an episode that goes on.
         chosen = is_new & ~ended
-        if self.rules.chance == OPEN_LOOP:
+        if self.rules.kind.chance == OPEN_LOOP:
             self._unevaluated.update(nodes[is_new & ended].tolist())
             if self._unevaluated:
                 for row in np.flatnonzero(~ended).tolist():
@@ -315,8 +311,8 @@ class TreeSearch(Search):
     def _evaluate(self, nodes: NDArray[np.int64], rows: NDArray[np.int64], out: Transitions) -> None:
         """Evaluate new nodes whose episode goes on."""
         # `nodes`: `[B]`. `rows`: `[B]`, the row of `out` that led to each.
-        config = self.config
-        if not len(nodes) or not (config.has_values or self.rules.use_legal or self.rules.use_priors):
+        config, kind = self.config, self.tree.kind
+        if not len(nodes) or not (config.has_values or kind.has_legal or kind.has_priors):
             return
         assert out.new_states is not None
         space = self._env.observation_space
@@ -360,7 +356,7 @@ class TreeSearch(Search):
                     f"{_described(mask)}"
                 )
             arrays.legal[nodes] = mask.astype(bool)
-        if not self.rules.use_priors:
+        if not self.rules.kind.has_priors:
             return
         name = "prior_fn" if config.evaluate_fn is None else "evaluate_fn, priors"
         if priors is None:
@@ -369,7 +365,7 @@ class TreeSearch(Search):
             raise InvalidBatchError(
                 f"{name}: expected finite numbers of at least 0 of shape {shape}, got {_described(priors)}"
             )
-        if self.rules.use_legal:
+        if self.rules.kind.has_legal:
             priors = priors * arrays.legal[nodes]
         sums = priors.sum(axis=1, keepdims=True)
         if not (sums > 0).all():
@@ -410,7 +406,7 @@ class TreeSearch(Search):
             return
         alpha, fraction = self.config.root_noise
         arrays, num_actions = self.tree.arrays, self.tree.num_actions
-        legal = arrays.legal[0] if self.rules.use_legal else np.ones(num_actions, bool)
+        legal = arrays.legal[0] if self.rules.kind.has_legal else np.ones(num_actions, bool)
         if not legal.any():
             return  # proven to be lost
         noise = np.zeros(num_actions)

@@ -46,11 +46,9 @@ _ALL = (math.inf, 0.0)  # A value of `Rules.widening`: no limit
 class Rules(NamedTuple):
     """The settings of a search, and the form of its states, as compiled code reads them."""
 
+    kind: TreeKind  # the settings that the tree depends on
     exploration: float = 1.0  # factor of the exploration term
     value_scale: float = 1.0  # further factor of it: a number, `SCALE_BY_TREE` or `SCALE_BY_NODE`
-    use_priors: bool = False  # whether to select by PUCT, else by UCT
-    use_legal: bool = False  # whether there are masks of legal actions
-    chance: int = SINGLE  # `SINGLE`, `NODES` or `OPEN_LOOP`
     max_depth: int = 1  # D
     # A node tries `widening[0] * visits ** widening[1]` actions; (inf, 0): all
     widening: tuple[float, float] = _ALL
@@ -70,7 +68,6 @@ class Rules(NamedTuple):
     # whether the values of leaves are requested: with rollouts, and for an open loop with a function of the
     # user
     asks_leaves: bool = False
-    discount: float = 1.0  # factor per environment step
     state_bytes: int = 0  # S; 0 if states are objects, which compiled code does not see
     action_bytes: int = 0  # bytes of one action; 0 if every node has its own
     player_at: int = -1  # index of the byte of a state that holds the player to move; -1: there is one player
@@ -110,11 +107,9 @@ def make_rules(
     # Compiled code reads the masks of actions that are numbers alone.
     has_masks = config.legal_actions == ACTION_MASK_FIELD and listed is not None and listed.ndim == 1
     return Rules(
+        kind=kind,
         exploration=float(config.exploration),
         value_scale=scales[scale] if isinstance(scale, str) else float(scale),
-        use_priors=kind.has_priors,
-        use_legal=kind.has_legal,
-        chance=kind.chance,
         max_depth=config.max_depth,
         widening=(float(widening[0]), float(widening[1])),
         outcome_widening=(float(config.outcome_widening[0]), float(config.outcome_widening[1])),
@@ -127,7 +122,6 @@ def make_rules(
         max_env_steps=-1 if config.max_env_steps is None else config.max_env_steps,
         rollout_steps=config.rollout_steps,
         asks_leaves=config.rollout_steps > 0 or (config.has_values and kind.chance == OPEN_LOOP),
-        discount=kind.discount,
         state_bytes=0 if dtype.hasobject else dtype.itemsize,
         action_bytes=0 if listed is None else listed.nbytes // len(listed),
         player_at=_offset(dtype, PLAYER_FIELD),
@@ -183,7 +177,7 @@ def create_tree(
     capacity = _capacity(config, env, state, kind, num_actions, known)
     if known is not None:
         return known.with_capacity(capacity, config.max_depth)
-    arrays = empty_arrays(capacity, num_actions, config.max_depth, kind.has_priors, kind.has_legal)
+    arrays = empty_arrays(capacity, num_actions, config.max_depth, kind)
     states = None if kind.chance == OPEN_LOOP else np.empty(capacity, state.dtype)
     if listed is None:
         listed = np.empty((capacity, num_actions, *(space.shape or ())), space.dtype)

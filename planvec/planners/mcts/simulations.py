@@ -227,7 +227,7 @@ def new_shared(
         rows=np.zeros(num_slots, ROW),
         request_states=np.zeros(num_slots * size, np.uint8),
         request_actions=np.zeros(num_slots * rules.action_bytes, np.uint8),
-        own_states=np.zeros(num_slots * size if rules.chance == OPEN_LOOP else 0, np.uint8),
+        own_states=np.zeros(num_slots * size if rules.kind.chance == OPEN_LOOP else 0, np.uint8),
     )
 
 
@@ -422,7 +422,7 @@ def _untried(tree: TreeArrays, rules: Rules, node: int, start: int, width: int) 
     action = start
     for _ in range(width):
         edge = tree.edges[node, action]
-        is_legal = not rules.use_legal or tree.legal[node, action]
+        is_legal = not rules.kind.has_legal or tree.legal[node, action]
         if edge.edge_visits + edge.edge_unobserved == 0 and is_legal:
             untried = action
             break
@@ -435,7 +435,7 @@ def _best(
     tree: TreeArrays, rules: Rules, node: int, start: int, width: int, factor: float, log_total: float
 ) -> int:
     """Return the action with the highest score; of equals the first from `start` on."""
-    use_priors, use_legal, legal = rules.use_priors, rules.use_legal, tree.legal
+    use_priors, use_legal, legal = rules.kind.has_priors, rules.kind.has_legal, tree.legal
     node_value = tree.nodes[node].values
     best = action = start
     if use_legal:
@@ -495,7 +495,7 @@ def select(memory: Pointer[Shared], half: int) -> int:
     nodes, edges, outcomes = tree.nodes, tree.edges, tree.outcomes
     num_actions = edges.shape[1]
     widens = not math.isinf(rules.widening[0])
-    use_priors, use_legal, chance = rules.use_priors, rules.use_legal, rules.chance
+    use_priors, use_legal, chance = rules.kind.has_priors, rules.kind.has_legal, rules.kind.chance
     # Outcome and node have the same index: the next node is known without waiting for the outcome to load.
     is_tree = chance == SINGLE and not rules.backs_up_values
     halves = len(halving.sequence) > 0
@@ -702,9 +702,9 @@ def init_node(tree: TreeArrays, node: Any, rules: Rules) -> None:
     record.ended = record.pending = record.proven = False
     record.players = 0
     record.starts = mix(rules.seed, -node - 2) % num_actions
-    if rules.use_priors:
+    if rules.kind.has_priors:
         tree.priors[node] = 1.0 / num_actions
-    if rules.use_legal:
+    if rules.kind.has_legal:
         tree.legal[node] = True
     for action in range(num_actions):
         edge = edges[node, action]
@@ -746,7 +746,7 @@ def request_steps(memory: Pointer[Shared], half: int) -> int:
     for row in range(first, first + group.num_rows):
         slot = rows[row].slot
         depth = slots[slot].depth
-        if rules.chance == OPEN_LOOP:
+        if rules.kind.chance == OPEN_LOOP:
             copy_bytes(shared.own_states, slot * size, shared.request_states, row * size, size)
         else:
             node = np.int64(paths[slot, depth].node)
@@ -767,8 +767,8 @@ def add_steps(code: Any, memory: Pointer[Shared], steps: Steps, keys: NDArray[np
     slots, paths, rows, counters = shared.slots, shared.paths, shared.rows, shared.tree.counters
     first, num_actions, size = group.first, tree.edges.shape[1], rules.state_bytes
     num_outcomes = counters[NUM_OUTCOMES]
-    is_open_loop, shares_nodes = rules.chance == OPEN_LOOP, len(table.nodes) > 1
-    always_new = rules.chance == SINGLE and not shares_nodes
+    kind, shares_nodes = rules.kind, len(table.nodes) > 1
+    is_open_loop, always_new = kind.chance == OPEN_LOOP, kind.chance == SINGLE and not shares_nodes
     count = 0
     for row in range(len(steps.rewards)):
         slot, at, key_at = rows[first + row].slot, row * size, row * table.key_bytes
@@ -776,7 +776,7 @@ def add_steps(code: Any, memory: Pointer[Shared], steps: Steps, keys: NDArray[np
         parent, action = np.int64(paths[slot, depth].node), np.int64(paths[slot, depth].action)
         ended = steps.terminated[row] != 0 or steps.truncated[row] != 0
         reward, num_steps = steps.rewards[row], steps.num_steps[row]
-        discount = rules.discount if num_steps == 1 else math.pow(rules.discount, np.float64(num_steps))
+        discount = kind.discount if num_steps == 1 else math.pow(kind.discount, np.float64(num_steps))
         # Rewards are those of player 0, and become those of the player who took the action. With the sign of
         # `outcome_discounts`, everything else is the same for one player and for two.
         if rules.player_at >= 0:
@@ -884,7 +884,7 @@ def finish(memory: Pointer[Shared], half: int) -> int:
     tree, rules, group = shared.tree, shared.rules, shared.halves[half]
     slots, paths, rows = shared.slots, shared.paths, shared.rows
     size, first = rules.state_bytes, group.first
-    is_open_loop = rules.chance == OPEN_LOOP
+    is_open_loop = rules.kind.chance == OPEN_LOOP
     count = 0
     for slot in range(first, first + group.num_simulations):
         depth = slots[slot].depth
@@ -1104,7 +1104,7 @@ def begin(code: Any, memory: Pointer[Shared], half: int) -> int:
     group.num_simulations = count
     for slot in range(first, first + count):
         slots[slot].is_new = slots[slot].has_ended = False
-        if rules.chance == OPEN_LOOP:
+        if rules.kind.chance == OPEN_LOOP:
             size = rules.state_bytes
             copy_bytes(shared.root_state, 0, shared.own_states, slot * size, size)
     counts.num_idle = 0 if group.num_rows > 0 else counts.num_idle + count
