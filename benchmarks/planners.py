@@ -30,22 +30,23 @@ import numpy as np
 from figures import Figures, add_plain
 
 import planvec
-from planvec.kernels import compile_loop, jit, value_at
+from planvec.kernels import Pointer, compile_loop, jit, value_at
 from planvec.planners.mcts.setup import SCALE_BY_TREE, Rules
 from planvec.planners.mcts.simulations import (
     NONE,
     PERFORM,
-    Simulations,
     Steps,
+    add_steps,
     begin,
+    go_on,
     init,
     mix,
+    new_shared,
     new_steps,
     no_halving,
     search_code,
-    take_steps,
 )
-from planvec.planners.mcts.tree import NUM_NODES, Tree, TreeKind, empty_arrays
+from planvec.planners.mcts.tree import NUM_NODES, SINGLE, Tree, TreeKind, empty_arrays
 from planvec.rows import Completed
 
 NUM_ACTIONS = 7
@@ -75,7 +76,7 @@ def _search(code: Any, memory: Any, steps: Any) -> int:
         if status == NONE:
             return 0
         while status == PERFORM:
-            count, first = shared.progress.num_rows[0], shared.tree.counters[NUM_NODES]
+            count, first = shared.halves[0].num_rows, shared.tree.counters[NUM_NODES]
             for row in range(count):
                 steps.rewards[row] = (mix(5, first + row) % 1024) / 1024.0
             answer = Steps(
@@ -85,13 +86,16 @@ def _search(code: Any, memory: Any, steps: Any) -> int:
                 steps.truncated[:count],
                 steps.num_steps[:count],
             )
-            status = take_steps(code, memory, answer, 0)
+            add_steps(code, memory, answer, answer.new_states, 0)
+            status = go_on(code, memory, 0)
 
 
 def tree_alone(num_in_flight: int, num_simulations: int) -> Callable[[], float]:
     """Return a measurement of the simulations per second of the selection."""
     config = planvec.MCTS(batch_size=2 * num_in_flight, max_depth=100)  # one of the halves is used
+    kind = TreeKind(*[False] * 4, SINGLE, 1.0, 1)
     rules = Rules(
+        kind,
         value_scale=SCALE_BY_TREE,
         max_depth=100,
         num_simulations=num_simulations,
@@ -100,16 +104,16 @@ def tree_alone(num_in_flight: int, num_simulations: int) -> Callable[[], float]:
     )
     capacity, steps = num_simulations + 2 * num_in_flight + 1, new_steps(num_in_flight, 8)
     steps.num_steps[:] = 1
-    states, kind = np.zeros(capacity, Instant.state_dtype), TreeKind(*[False] * 4, rules.chance, 1.0, 1)
+    states = np.zeros(capacity, Instant.state_dtype)
     repeats = max(1, 200_000 // num_simulations)
 
     def measure() -> float:
         seconds = 0.0
         for _ in range(repeats):
-            arrays = empty_arrays(capacity, NUM_ACTIONS, 100, False, False)
+            arrays = empty_arrays(capacity, NUM_ACTIONS, 100, kind)
             init(arrays, rules)
             tree = Tree(arrays, states, np.arange(NUM_ACTIONS), kind)
-            memory = Simulations(config, rules, tree, states[:1], no_halving()).memory
+            memory = Pointer(new_shared(config, rules, tree, states[:1], no_halving(), []))
             search = compile_loop(_search, search_code(), numba.typeof(memory), numba.typeof(steps))
             started = time.perf_counter()
             search(None, memory, steps)

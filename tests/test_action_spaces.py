@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 import planvec
 from planvec.planners.root_actions import mean_action
-from planvec.planners.shooting.distributions import Gaussian
+from planvec.planners.shooting import Gaussian
 from planvec.rows import actions_of
 
 I64, U64 = np.iinfo(np.int64), np.iinfo(np.uint64)

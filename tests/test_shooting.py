@@ -14,8 +14,7 @@ from gymnasium import spaces
 from marks import slow_after
 
 import planvec
-from planvec.planners.shooting.distributions import Categorical, Gaussian, colored_noise
-from planvec.planners.shooting.planners import mppi_update, mppi_weights
+from planvec.planners.shooting import Categorical, Gaussian, colored_noise, mppi_weights, weighted_mean
 
 RANDOM = planvec.RandomShooting(num_trajectories=12, horizon=10)
 CEM = planvec.CEM(num_trajectories=12, num_iterations=2, num_elites=4, horizon=10)
@@ -211,7 +210,7 @@ def test_mppi_matches_its_closed_form() -> None:
     for temperature in (0.5, 2.0):
         inverse = np.linalg.inv(covariance)
         expected = np.linalg.solve(inverse + hessian / temperature, inverse @ mean - gradient / temperature)
-        got = mppi_update(samples, -cost, temperature)
+        got = weighted_mean(samples, mppi_weights(-cost, temperature))
         np.testing.assert_allclose(got, expected, atol=0.005)
         assert np.abs(expected - mean).max() > 0.1
 
@@ -221,7 +220,8 @@ def test_mppi_equals_its_definition() -> None:
     samples, returns = generator.normal(size=(6, 4, 2)), generator.normal(1e6, 3, 6)
     exponents = [np.exp((each - max(returns)) / 0.7) for each in returns]
     expected = sum(w * sample for w, sample in zip(exponents, samples, strict=True)) / sum(exponents)
-    np.testing.assert_allclose(mppi_update(samples, returns, 0.7), expected, rtol=1e-12)
+    mean = weighted_mean(samples, mppi_weights(returns, 0.7))
+    np.testing.assert_allclose(mean, expected, rtol=1e-12)
 
 
 def test_mppi_weighs_infinite_returns() -> None:

@@ -54,6 +54,10 @@ TAMPERED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda arrays: arrays["next_outcomes"].fill(0),
         "next_outcomes: expected chains that end",
     ),
+    "outcomes without samples": (
+        lambda arrays: arrays["outcome_counts"].fill(0),
+        "outcome_counts: expected a sample of each outcome",
+    ),
     "parents in a circle": (lambda arrays: arrays["parents"].fill(1), "parents: expected chains that end"),
     "an action beyond the last": (set_entry("parent_actions", 4), "parent_actions: expected indices"),
     "negative visits": (set_entry("edge_visits", -1), "edge_visits: expected no negative"),

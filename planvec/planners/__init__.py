@@ -52,8 +52,7 @@ from planvec.planners.search import (
     Simulation,
     StepRequest,
 )
-from planvec.planners.shooting.distributions import Distribution
-from planvec.planners.shooting.planners import CEM, ICEM, MPPI, RandomShooting
+from planvec.planners.shooting import CEM, ICEM, MPPI, Distribution, RandomShooting
 from planvec.planners.swarm.config import NormalDt
 from planvec.planners.swarm.planner import Swarm, SwarmWave
 from planvec.planners.width import IW, RolloutIW

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError
 from planvec.planners.base import Planner, check_planner, check_stepper, one_state
 from planvec.planners.plan import Plan
-from planvec.planners.root_actions import space_leaves, tree_of_leaves
+from planvec.planners.root_actions import arrays_of_leaves, tree_of_leaves
 from planvec.planners.search import PlanCallback
 from planvec.rows import (
     PLAYER_FIELD,
@@ -365,7 +365,7 @@ def trajectory_arrays(
         **arrays_of_states("states", episode.states),
         **arrays_of_actions(episode.actions, action_space),
         "rewards": episode.rewards,
-        **_leaf_arrays("observations", observation_space, episode.observations),
+        **arrays_of_leaves(observation_space, "observations", episode.observations),
         "values": episode.values,
         "terminated": np.array(episode.terminated),
         "truncated": np.array(episode.truncated),
@@ -375,24 +375,12 @@ def trajectory_arrays(
 
 def arrays_of_actions(actions: Any, action_space: Space[Any]) -> dict[str, NDArray[Any]]:
     """Return stacked actions `[T, ...]` as arrays: "actions", or "actions.<path>" for each part."""
-    return _leaf_arrays("actions", action_space, actions)
+    return arrays_of_leaves(action_space, "actions", actions)
 
 
 def actions_of_arrays(arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> Any:
     """Return the stacked actions `[T, ...]` that `arrays_of_actions` turned into arrays."""
     return tree_of_leaves(action_space, "actions", arrays)
-
-
-def _leaf_arrays(name: str, space: Space[Any], tree: Any) -> dict[str, NDArray[Any]]:
-    arrays = {}
-    for path, _, leaf in space_leaves(space, tree):
-        try:
-            array = np.asarray(leaf)
-        except ValueError:  # elements of different shapes
-            continue
-        if array.dtype.kind in "biufcU":
-            arrays[f"{name}.{path}" if path else name] = array
-    return arrays
 
 
 def save_trajectory(

@@ -13,7 +13,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.planners.root_actions import space_leaves, tree_of_leaves
+from planvec.planners.root_actions import arrays_of_leaves, tree_of_leaves
 from planvec.rows import check_actions, damage_named, one_action, read_arrays, take_row
 
 
@@ -92,9 +92,9 @@ _CLASSES = {
     "Tree": "planvec.planners.mcts.tree",
     "WidthTree": "planvec.planners.width",
     "Walkers": "planvec.planners.swarm.search",
-    "Gaussian": "planvec.planners.shooting.distributions",
-    "Categorical": "planvec.planners.shooting.distributions",
-    "Uniform": "planvec.planners.shooting.distributions",
+    "Gaussian": "planvec.planners.shooting",
+    "Categorical": "planvec.planners.shooting",
+    "Uniform": "planvec.planners.shooting",
 }
 _NUMBERS = ("value", "best_return", "num_simulations", "num_env_steps", "elapsed")
 _ARRAYS = (
@@ -135,8 +135,7 @@ def arrays_of_plan(plan: Plan, action_space: Space[Any]) -> dict[str, NDArray[An
     arrays = {name: np.array(getattr(plan, name)) for name in _NUMBERS}
     arrays |= {name: getattr(plan, name) for name in _ARRAYS}
     arrays["stop_reason"] = np.array(plan.stop_reason or "")
-    for path, _, leaf in space_leaves(action_space, one_action(action_space, plan.action)):
-        arrays[f"action.{path}" if path else "action"] = np.asarray(leaf)
+    arrays |= arrays_of_leaves(action_space, "action", one_action(action_space, plan.action))
     arrays["search_data"] = np.array(kind)
     if isinstance(data, SearchData):
         arrays |= {f"{_DATA}{name}": array for name, array in data.to_arrays().items()}

@@ -150,8 +150,21 @@ def space_leaves(space: Space[Any], tree: Any, path: str = "") -> Iterator[tuple
         yield path, space, tree
 
 
+def arrays_of_leaves(space: Space[Any], name: str, tree: Any) -> dict[str, NDArray[Any]]:
+    """Return the parts of a stacked batch that hold numbers or text, named by `name` and their paths."""
+    arrays = {}
+    for path, _, leaf in space_leaves(space, tree):
+        try:
+            array = np.asarray(leaf)
+        except ValueError:  # elements of different shapes
+            continue
+        if array.dtype.kind in "biufcU":
+            arrays[f"{name}.{path}" if path else name] = array
+    return arrays
+
+
 def tree_of_leaves(space: Space[Any], name: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """Return a stacked batch from the arrays of its parts, which are named by `name` and their paths."""
+    """Return the stacked batch that `arrays_of_leaves` turned into arrays."""
     if isinstance(space, spaces.Dict):
         return {key: tree_of_leaves(child, f"{name}.{key}", arrays) for key, child in space.spaces.items()}
     if isinstance(space, spaces.Tuple):

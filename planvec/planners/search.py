@@ -231,13 +231,6 @@ class _Pending(NamedTuple):
     request: Request
 
 
-class _Batch(NamedTuple):
-    """Requests that were sent to the workers as one batch, and the promise of its answer."""
-
-    members: list[_Pending]
-    promise: Promise[Any]
-
-
 _FEW = 64  # numbers that Python adds up faster than NumPy
 
 
@@ -252,7 +245,8 @@ def drive(
     """Run searches to their end."""
     # `started`: `perf_counter()` at the beginning of the call. `max_env_steps`: per root.
     num_in_flight = [0] * len(searches)
-    batches: deque[_Batch] = deque()  # in the order of sending, which is that of the answers
+    # the requests of each batch, and the promise of its answer, in the order of sending
+    batches: deque[tuple[list[_Pending], Promise[Any]]] = deque()
 
     def send(members: list[_Pending]) -> None:
         """Send requests to the workers: all steps as one batch, every rollout as a batch of its own."""
@@ -261,21 +255,10 @@ def drive(
         # A batch of observations that are no arrays cannot be split again.
         is_one_batch = len(steps) == 1 or (bool(steps) and is_fixed(env.observation_space))
         for group in [steps] if is_one_batch else [[member] for member in steps]:
-            batches.append(_Batch(group, send_steps(env, [member.request for member in group])))
-        if len(steps) < len(members):
-            for member in members:
-                request = member.request
-                if isinstance(request, RolloutRequest):
-                    promise = env.rollout_batch(
-                        request.states,
-                        request.horizon,
-                        actions=request.actions,
-                        action_seed=request.action_seed,
-                        seeds=request.seeds,
-                        discount=request.discount,
-                        blocking=False,
-                    )
-                    batches.append(_Batch([member], promise))
+            batches.append((group, send_steps(env, [member.request for member in group])))
+        for member in members:
+            if isinstance(member.request, RolloutRequest):
+                batches.append(([member], env.rollout_batch(**member.request._asdict(), blocking=False)))
 
     def check_budget() -> None:
         """Stop the searches that have reached a limit."""
@@ -317,7 +300,7 @@ def drive(
             if not batches:
                 return
             # None can start: pass on the answer to the oldest batch, and send what is requested next.
-            for member, answer in _answers(batches.popleft()):
+            for member, answer in _answers(*batches.popleft()):
                 search, request = searches[member.number], member.request
                 check_answer(request, answer, search.averages)
                 is_step = isinstance(request, StepRequest)
@@ -334,8 +317,8 @@ def drive(
                 send(members)
             check_budget()
     except BaseException:
-        for batch in batches:  # their answers are still to come
-            batch.promise.abandon()
+        for _, promise in batches:  # their answers are still to come
+            promise.abandon()
         raise
 
 
@@ -353,13 +336,13 @@ def _next_request(search: Search, simulation: Simulation, answer: Any) -> Reques
     return request
 
 
-def _answers(batch: _Batch) -> list[tuple[_Pending, Any]]:
+def _answers(members: list[_Pending], promise: Promise[Any]) -> list[tuple[_Pending, Any]]:
     """Wait for the answer to a batch and split it into those of its requests."""
-    answer = batch.promise.result()
-    if len(batch.members) == 1:
-        return [(batch.members[0], answer)]
+    answer = promise.result()
+    if len(members) == 1:
+        return [(members[0], answer)]
     answers, start = [], 0
-    for member in batch.members:
+    for member in members:
         stop = start + len(member.request.states)
         answers.append((member, Transitions(*(take_rows(part, slice(start, stop)) for part in answer))))
         start = stop

@@ -15,7 +15,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
-from planvec.planners.base import SearchPlanner, option
+from planvec.planners.base import Planner, option
 from planvec.planners.novelty.numbers import MEMORY_SHAPE, FeatureFunction, check_features
 from planvec.planners.plan import Plan, TreeView
 from planvec.planners.root_actions import equal_actions, list_actions
@@ -44,7 +44,7 @@ _LARGEST_REWARD = 1e300  # so large that the sum along a path is finite
 
 
 @dataclass(frozen=True, kw_only=True)
-class WidthConfig(SearchPlanner):
+class WidthConfig(Planner):
     """Holds the settings of `RolloutIW` and `IW`, which describe them."""
 
     num_simulations: int | None = option(
@@ -137,9 +137,9 @@ class RolloutIW(WidthConfig):
         ValueError: A field is out of range. The message names it.
     """
 
-    def _search_class(self) -> type[Search]:
-        """Return the class of the search."""
-        return RolloutSearch
+    def begin(self, *args: Any, **options: Any) -> Search:
+        """Return a new search at a state; see `Planner.begin`."""
+        return RolloutSearch(self, *args, **options)
 
 
 @dataclass(frozen=True)
@@ -154,9 +154,9 @@ class IW(WidthConfig):
         ValueError: A field is out of range. The message names it.
     """
 
-    def _search_class(self) -> type[Search]:
-        """Return the class of the search."""
-        return BreadthSearch
+    def begin(self, *args: Any, **options: Any) -> Search:
+        """Return a new search at a state; see `Planner.begin`."""
+        return BreadthSearch(self, *args, **options)
 
 
 # -- The tree ------------------------------------------------------------------------------------------------
@@ -333,8 +333,8 @@ class WidthSearch(Search):
         env: BatchStepper,
         state: NDArray[Any],
         generator: np.random.Generator,
-        previous: Plan | None,
-        info: dict[str, Any] | None,
+        previous: Plan | None = None,
+        info: dict[str, Any] | None = None,
     ) -> None:
         from planvec.planners.novelty.features import features_for  # here, since numba takes long to import
 
@@ -530,8 +530,8 @@ class WidthSearch(Search):
 class BreadthSearch(WidthSearch):
     """One decision of `IW`."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._queue = deque([0])
         self.num_in_flight = 2
 
@@ -571,8 +571,8 @@ class BreadthSearch(WidthSearch):
 class RolloutSearch(WidthSearch):
     """One decision of `RolloutIW`. `batch_size` rollouts are in flight, in two halves."""
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._solved = {_ILLEGAL}
         self._waited_at = -1  # the number of simulations when a half had nothing to do
         halves = np.array_split(np.arange(self._config.batch_size), min(2, self._config.batch_size))

@@ -32,7 +32,6 @@ from planvec.planners.mcts.search import TreeSearch
 from planvec.planners.mcts.setup import Rules
 from planvec.planners.mcts.simulations import (
     CALLBACK,
-    COMPLETED,
     DONE,
     ENDED,
     ENTRANCES,
@@ -40,103 +39,23 @@ from planvec.planners.mcts.simulations import (
     LEAVES,
     MAX_ENV_STEPS,
     MAX_SECONDS,
-    NONE,
-    NUM_CHUNKS,
-    NUM_ENV_STEPS,
-    NUM_EVENTS,
-    NUM_FREE,
-    NUM_QUEUED,
-    NUM_ROWS,
-    NUM_SIMULATIONS,
-    PAUSED,
-    PERFORM,
     REFUSED,
     STEPS,
-    STOP,
     STOP_REASONS,
     Shared,
-    Simulations,
     Steps,
-    begin,
+    advance,
+    answer_of,
+    compile_entrance,
     init,
+    new_shared,
     new_steps,
     no_halving,
     search_code,
-    take_steps,
-    take_values,
 )
 from planvec.planners.mcts.tree import SINGLE, Tree, TreeKind, empty_arrays
 from planvec.planners.search import PlanCallback, PlanProgress, Search, check_numbers, ended_error
 from planvec.rows import BatchStepper, KernelUse, Outputs, Perform, RolloutBatch, StepBatch, StepsHere
-
-# -- The loop of a compiled search: what the driver does in Python, for one root.
-#
-# It begins simulations, and processes the answers in the order of the requests, as `planvec.planners.search`
-# does. It knows no kernel and is compiled once; `run_search` below answers the requests.
-#
-# Letters: K slots, S bytes of a state.
-
-
-@jit(inline=True)
-def answer_of(shared: Shared, answers: Steps, half: int) -> Steps:
-    """Return the part of the answers `[K]` that belongs to the request of a half, as views."""
-    size, first = shared.rules.state_bytes, shared.progress.bounds[half]
-    last = first + shared.progress.num_rows[half]
-    return Steps(
-        answers.new_states[first * size : last * size],
-        answers.rewards[first:last],
-        answers.terminated[first:last],
-        answers.truncated[first:last],
-        answers.num_steps[first:last],
-    )
-
-
-@jit(cache=True)
-def advance(code: Any, memory: Pointer[Shared], answers: Steps, last_event: int) -> int:
-    """Run a search up to its next request, or to its end."""
-    # `memory`: written. `last_event`: number of processed answers after which the loop pauses.
-    # `answers`: `[K]`, the answers to the requests that are queued.
-    # Returns `DONE`, `PAUSED` or `ENDED`; or -1: the request of the half that was queued last has to be
-    # answered before the next call.
-    shared: Shared = value_at(memory)
-    progress, totals = shared.progress, shared.progress.totals
-    num_halves = 1 + (progress.bounds[2] > progress.bounds[1])
-    while totals[NUM_EVENTS] < last_event:
-        half, status = 0, NONE
-        if totals[STOP] == GOES_ON and totals[NUM_FREE] > 0 and totals[NUM_QUEUED] < num_halves:
-            half = progress.free[totals[NUM_FREE] - 1]
-            status = begin(code, memory, half)
-        is_begun = status != NONE
-        if is_begun:
-            totals[NUM_FREE] -= 1
-        elif totals[NUM_QUEUED] == 0:
-            return DONE
-        else:
-            half = progress.queue[0]
-            progress.queue[0] = progress.queue[1]
-            totals[NUM_QUEUED] -= 1
-            answer = answer_of(shared, answers, half)
-            totals[NUM_ENV_STEPS] += answer.num_steps.sum()
-            if totals[NUM_ENV_STEPS] == 0:
-                return ENDED
-            if progress.stages[half] == LEAVES:
-                status = take_values(code, memory, answer.rewards, half)
-            else:
-                status = take_steps(code, memory, answer, half)
-        if status == COMPLETED:
-            progress.free[totals[NUM_FREE]] = half
-            totals[NUM_FREE] += 1
-        else:
-            progress.queue[totals[NUM_QUEUED]] = half
-            totals[NUM_QUEUED] += 1
-        if status == COMPLETED or not is_begun:
-            totals[NUM_EVENTS] += 1
-            if 0 <= shared.rules.max_env_steps <= totals[NUM_ENV_STEPS] and totals[STOP] == GOES_ON:
-                totals[STOP] = MAX_ENV_STEPS
-        if status == PERFORM:
-            return -1
-    return PAUSED
-
 
 # -- Runs the loop of a search, and performs its requests with a kernel, if there is one. It is compiled once
 # for each kernel, and once without.
@@ -173,18 +92,18 @@ def run_search(
     # has to be written before the next call. Without a kernel (None), this is so with every request.
     # Returns `DONE`, `PAUSED`, `REFUSED` or `ENDED`.
     shared: Shared = value_at(memory)
-    progress, requests, rules, totals = shared.progress, shared.requests, shared.rules, shared.progress.totals
+    rules, counts = shared.rules, shared.counts[0]
     size, action_size = rules.state_bytes, rules.action_bytes
-    last_event = totals[NUM_EVENTS] + max_events
+    last_event = counts.num_events + max_events
     while True:
         status = advance(code, memory, answers, last_event)
         if status >= 0:
             return status
-        half = progress.queue[totals[NUM_QUEUED] - 1]
-        first, count = progress.bounds[half], progress.num_rows[half]
+        half = shared.queue[counts.num_queued - 1]
+        first, count = shared.halves[half].first, shared.halves[half].num_rows
         last = first + count
         # Draw the seeds of the request, as `planvec.planners.mcts.search` draws them.
-        if progress.stages[half] == LEAVES:
+        if shared.halves[half].stage == LEAVES:
             draws.action_seeds[half] = next_uint64(draws.random) >> np.uint64(1)  # as `integers(2**63)`
         if len(draws.seeds) > 0:
             for row in range(first, last):
@@ -192,22 +111,22 @@ def run_search(
         if kernel is None:  # numba leaves out what follows
             return REFUSED
         # Perform the request with the kernel.
-        states, seeds = requests.states[first * size : last * size], draws.seeds[first:last]
+        states, seeds = shared.request_states[first * size : last * size], draws.seeds[first:last]
         answer = answer_of(shared, answers, half)
         results = (answer.rewards, answer.terminated, answer.truncated, answer.num_steps)
         zero: Any = np.int64(0)  # 0 would be another type, for which the loops would be compiled again
         extras = answer.rewards[:0]  # not wanted
-        if progress.stages[half] == LEAVES:
+        if shared.halves[half].stage == LEAVES:
             status = run_rows(
                 kernel,
                 constants,
                 zero,
                 count,
                 states,
-                requests.actions[:0],
+                shared.request_actions[:0],
                 None,
                 rules.rollout_steps,
-                rules.discount,
+                rules.kind.discount,
                 seeds,
                 time_limit,
                 draws.action_seeds[half],
@@ -225,7 +144,7 @@ def run_search(
                 zero,
                 count,
                 states,
-                requests.actions[first * action_size : last * action_size],
+                shared.request_actions[first * action_size : last * action_size],
                 None if repeats is None else repeats[first:last],
                 None,
                 1.0,
@@ -244,8 +163,8 @@ def run_search(
         for reward in answer.rewards:
             if not np.isfinite(reward):
                 return REFUSED  # `check_numbers` raises
-        totals[NUM_ROWS] += count
-        totals[NUM_CHUNKS] += 1
+        counts.num_rows += count
+        counts.num_chunks += 1
 
 
 # -- Runs one search without a driver. Letters: K slots, S bytes of a state ----------------------------------
@@ -261,11 +180,11 @@ _log = logging.getLogger("planvec")
 _loops: list[Callable[..., int]] = []
 
 
-def load_loop(simulations: Simulations) -> Callable[..., int]:
+def load_loop(memory: Pointer[Shared]) -> Callable[..., int]:
     """Compile the loop without a kernel, or load it from the cache."""
     if not _loops:
-        answers, none = new_steps(1, simulations.shared.rules.state_bytes), np.zeros(0, np.uint64)
-        examples = (simulations.memory, answers, Draws(none, none, none), 0, None, None, 1)
+        answers, none = new_steps(1, 1), np.zeros(0, np.uint64)
+        examples = (memory, answers, Draws(none, none, none), 0, None, None, 1)
         no_kernel = (numba.types.none, numba.types.none, search_code())
         entry = compile_loop(run_search, *no_kernel, *map(numba.typeof, examples))
         _loops.append(functools.partial(entry, None, None, None))
@@ -280,10 +199,10 @@ class SearchRun:
     def __init__(self, search: TreeSearch, perform: Perform, use: KernelUse | None, started: float) -> None:
         self._search, self._started = search, started
         self._perform_request, self._use = perform, use
-        config, simulations = search.config, search.simulations
-        num_slots, num_seeds = config.batch_size, config.batch_size * (search.rules.chance != SINGLE)
-        self._progress = simulations.progress
-        self._progress.totals[NUM_ENV_STEPS] = search.num_env_steps
+        config, self._shared = search.config, search.shared
+        num_slots, num_seeds = config.batch_size, config.batch_size * (search.rules.kind.chance != SINGLE)
+        self._counts = self._shared.counts[0]  # a view
+        self._counts["num_env_steps"] = search.num_env_steps
         self._answers = new_steps(num_slots, search.rules.state_bytes)
         # The state of the generator, a PCG64, as words; see `planvec.kernels.random`.
         state = search.generator.bit_generator.state
@@ -294,10 +213,9 @@ class SearchRun:
             np.array(words, np.uint64), np.zeros(num_seeds, np.uint64), np.zeros(2, np.uint64)
         )
         self._repeats = np.full(num_slots, config.dt)
-        self._num_slots = np.diff(self._progress.bounds).tolist()
         self._full: list[tuple[StepBatch | RolloutBatch, Outputs] | None] = [None, None]
         self._arguments = (
-            *(simulations.memory, self._answers, self._draws, 0 if use is None else use.kernel.time_limit),
+            *(search.memory, self._answers, self._draws, 0 if use is None else use.kernel.time_limit),
             None if use is None or config.dt == 1 else self._repeats,
             None if use is None else use.kernel.action_range,
         )
@@ -308,7 +226,7 @@ class SearchRun:
     def load(self) -> None:
         """Compile the code, or load it from the cache."""
         if self._use is None:
-            self._loop: Callable[..., int | None] = load_loop(self._search.simulations)
+            self._loop: Callable[..., int | None] = load_loop(self._search.memory)
         else:
             has_repeats = self._search.config.dt > 1
             kernel = self._use.kernel
@@ -316,13 +234,13 @@ class SearchRun:
 
     def proceed(self, callback: PlanCallback | None) -> bool:
         """Run for some milliseconds, or up to the next call of the callback. Returns whether it is over."""
-        progress, totals, use = self._progress, self._progress.totals, self._use
+        counts, queue, use = self._counts, self._shared.queue, self._use
         max_seconds = self._search.config.max_seconds
         most = 1 if callback is not None else max(1, _MAX_SIMULATIONS // self._search.config.batch_size)
         started = time.perf_counter()
         ends = started + SECONDS_PER_RUN
         while True:
-            num_events, was_stopped = totals[NUM_EVENTS], totals[STOP] != GOES_ON
+            num_events, was_stopped = counts["num_events"], counts["stop"] != GOES_ON
             try:
                 status = self._loop(*self._arguments, min(self._num_events, most))
             except Exception:  # of the function of a user; the environment tells what is wrong
@@ -337,39 +255,38 @@ class SearchRun:
                 )
             now = time.perf_counter()
             if use is not None:  # count its rows and chunks, and audit a row from time to time
-                num_rows, num_chunks = int(totals[NUM_ROWS]), int(totals[NUM_CHUNKS])
+                num_rows, num_chunks = int(counts["num_rows"]), int(counts["num_chunks"])
                 use.record(num_rows - self._num_recorded[0], num_chunks - self._num_recorded[1])
                 self._num_recorded = num_rows, num_chunks
                 self._seconds += now - started
-                if self._seconds >= SECONDS_PER_RUN and totals[NUM_QUEUED]:
-                    use.audit(*self._request(int(progress.queue[0])), self._seconds)
+                if self._seconds >= SECONDS_PER_RUN and counts["num_queued"]:
+                    use.audit(*self._request(int(queue[0])), self._seconds)
                     self._seconds = 0.0
             if status == ENDED:
                 raise ended_error()
             is_short = now - started < SECONDS_PER_RUN / 2
             self._num_events = min(2 * self._num_events, most) if is_short else max(1, self._num_events // 2)
             if status == REFUSED:
-                self._perform(int(progress.queue[totals[NUM_QUEUED] - 1]))
-            stop = callback is not None and totals[NUM_EVENTS] > num_events and callback(*self.counts())
-            if stop and not was_stopped and totals[STOP] in (GOES_ON, MAX_ENV_STEPS):
-                totals[STOP] = CALLBACK
+                self._perform(int(queue[counts["num_queued"] - 1]))
+            stop = callback is not None and counts["num_events"] > num_events and callback(*self.counts())
+            if stop and not was_stopped and counts["stop"] in (GOES_ON, MAX_ENV_STEPS):
+                counts["stop"] = CALLBACK
             ended = time.perf_counter()
-            if max_seconds is not None and totals[STOP] == GOES_ON and ended - self._started >= max_seconds:
-                totals[STOP] = MAX_SECONDS
+            if max_seconds is not None and counts["stop"] == GOES_ON and ended - self._started >= max_seconds:
+                counts["stop"] = MAX_SECONDS
             started = ended
             if status == DONE or started >= ends or callback is not None:
                 return status == DONE
 
     def counts(self) -> tuple[int, int]:
         """Return the numbers of simulations and of environment steps."""
-        totals = self._progress.totals
-        return int(totals[NUM_SIMULATIONS]), int(totals[NUM_ENV_STEPS])
+        return int(self._counts["num_simulations"]), int(self._counts["num_env_steps"])
 
     def finish(self) -> None:
         """Write the counts and the random generator of the search."""
         search = self._search
         search.num_simulations, search.num_env_steps = self.counts()
-        search.stop_reason = STOP_REASONS[self._progress.totals[STOP]]
+        search.stop_reason = STOP_REASONS[self._counts["stop"]]
         state: Any = search.generator.bit_generator.state
         words = self._draws.random
         state["state"]["state"] = int(words[0]) | int(words[1]) << 64
@@ -377,8 +294,9 @@ class SearchRun:
 
     def _perform(self, half: int) -> None:
         """Perform the request of a half, and check its rewards."""
-        is_full = self._progress.num_rows[half] == self._num_slots[half]
-        full = self._full[half] if is_full and self._progress.stages[half] == STEPS else None
+        first, end, _, stage, num_rows = self._shared.halves.item(half)
+        is_full = num_rows == end - first
+        full = self._full[half] if is_full and stage == STEPS else None
         request, outputs = full or self._request(half)
         if is_full and isinstance(request, StepBatch):
             self._full[half] = request, outputs  # most requests: their arrays are always the same memory
@@ -388,21 +306,22 @@ class SearchRun:
 
     def _request(self, half: int) -> tuple[StepBatch | RolloutBatch, Outputs]:
         """Return the request of a half and the memory of its answer, which its next one overwrites."""
-        simulations, config, answers = self._search.simulations, self._search.config, self._answers
-        rows = simulations.rows(half)
-        states = simulations.states(rows)
+        search, config, answers = self._search, self._search.config, self._answers
+        rows = search.rows_of(half)
+        states = search.states_of(rows)
         seeds = self._draws.seeds[rows] if len(self._draws.seeds) else None
         request: StepBatch | RolloutBatch
-        if self._progress.stages[half] == LEAVES:
+        if self._shared.halves["stage"][half] == LEAVES:
             action_seed, discount = int(self._draws.action_seeds[half]), float(config.discount)
             request = RolloutBatch(
                 states, config.rollout_steps, None, action_seed, seeds=seeds, discount=discount
             )
         else:
-            actions, repeats = simulations.actions_of(rows), self._repeats[rows]
-            request = StepBatch(states, actions, repeats, seeds, same_dt=config.dt)
+            request = StepBatch(
+                states, search.actions_of(rows), self._repeats[rows], seeds, same_dt=config.dt
+            )
         return request, Outputs(
-            new_states=simulations.states_in(answers.new_states, rows),
+            new_states=answers.new_states.view(states.dtype)[rows],
             rewards=answers.rewards[rows],
             terminated=answers.terminated[rows].view(np.bool_),
             truncated=answers.truncated[rows].view(np.bool_),
@@ -516,12 +435,13 @@ def _kernel_use(env: StepsHere, searches: list[TreeSearch]) -> KernelUse | None:
 
 def warm_up(config: MCTSConfig) -> None:
     """Compile what searches call: for the simulations of a tree of one node, as for those of any other."""
-    arrays, rules = empty_arrays(4, 2, 2, False, False), Rules(max_depth=2, state_bytes=8, action_bytes=8)
+    kind = TreeKind(False, False, False, False, SINGLE, 1.0, 1)
+    arrays, rules = empty_arrays(4, 2, 2, kind), Rules(kind, max_depth=2, state_bytes=8, action_bytes=8)
     init(arrays, rules)
     states, actions = np.zeros(4, [("number", np.int64)]), np.arange(2)
-    tree = Tree(arrays, states, actions, TreeKind(False, False, False, False, rules.chance, 1.0, 1))
-    simulations = Simulations(config, rules, tree, states[:1], no_halving())
+    tree = Tree(arrays, states, actions, kind)
+    memory = Pointer(new_shared(config, rules, tree, states[:1], no_halving(), []))
     for function in ENTRANCES:
-        simulations.load(function)
-    load_loop(simulations)
+        compile_entrance(function, memory)
+    load_loop(memory)
     tree.subtree(0)

@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.setup import (
-    Choice,
     advance_by_observation,
     choose,
     has_room,
-    make_rules,
     tree_kind,
     with_choice,
 )
@@ -110,24 +108,24 @@ class MCTS(MCTSConfig):
         from planvec.planners.mcts.search import TreeSearch  # here, since numba takes long to import
 
         config = self._for_states(env, state)
-        tree, number = None, AS_GIVEN
+        tree, number, num_env_steps = None, AS_GIVEN, 0
         known = None if previous is None or not config.reuse_tree else previous.search_data
         if previous is not None and isinstance(known, Tree):
-            shaped, listed = with_choice(config, known.kind.choice), list_actions(env.action_space)
-            rules = make_rules(shaped, env, env.state_dtype, listed, 0)
             own = known.kind.choice if config.is_adaptive else AS_GIVEN
-            if known.kind == tree_kind(shaped, rules, listed is None, own):
+            has_own_actions = list_actions(env.action_space) is None
+            if known.kind == tree_kind(with_choice(config, own), env, has_own_actions, own):
                 number = own
                 tree = known.advance(previous.action, state)
                 if tree is None and number == GRAPH:
                     tree = advance_by_observation(env, known, previous.action, state)
         # What an earlier look has chosen stays, also where its tree does not hold this state.
-        choice = Choice(with_choice(config, number), number)
-        if tree is not None and not has_room(choice.config, env, state, tree):
+        if tree is not None and not has_room(with_choice(config, number), env, state, tree):
             tree = None
         if tree is None and number == AS_GIVEN:
-            choice = choose(config, env, state, generator)
-        return TreeSearch(choice, env, state, generator, tree, info)
+            number, num_env_steps = choose(config, env, state, generator)
+        search = TreeSearch(with_choice(config, number), number, env, state, generator, tree, info)
+        search.num_env_steps = num_env_steps
+        return search
 
     def _for_states(self, env: BatchStepper, state: NDArray[Any]) -> MCTS:
         """Return the planner with the legal actions that states hold."""
@@ -191,6 +189,6 @@ class MCTS(MCTSConfig):
         generator = self._generator(seed)
         config = self._for_states(env, tree.states[:1])
         number = tree.kind.choice if config.is_adaptive else AS_GIVEN
-        choice = Choice(with_choice(config, number), number)
-        search = TreeSearch(choice, env, tree.states[:1], generator, tree, None, is_new_root=False)
+        shaped, state = with_choice(config, number), tree.states[:1]
+        search = TreeSearch(shaped, number, env, state, generator, tree, None, is_new_root=False)
         return self._plans(env, [search], started, callback)[0]

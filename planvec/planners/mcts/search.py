@@ -15,25 +15,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
-from planvec.kernels import bytes_of
-from planvec.planners.mcts.setup import Choice, create_tree, make_rules, observation_keys
+from planvec.kernels import Pointer, bytes_of
+from planvec.planners.mcts.config import MCTSConfig
+from planvec.planners.mcts.setup import create_tree, make_rules, observation_keys, tree_kind
 from planvec.planners.mcts.simulations import (
     LEAVES,
     NONE,
-    NUM_SIMULATIONS,
     PERFORM,
-    STOP,
     STOP_REASONS,
-    Simulations,
     Steps,
     add_steps,
     begin,
     begin_halving,
+    call,
+    compared_parts,
+    enter_tree,
     go_on,
     halving_action,
     init,
     is_by_observation,
-    take_steps,
+    new_shared,
     take_values,
 )
 from planvec.planners.mcts.tree import OPEN_LOOP, OUT_OF_BOUNDS, ROOT_WEIGHT, SINGLE, Tree
@@ -62,14 +63,15 @@ from planvec.rows import (
 class TreeSearch(Search):
     """A search from one root."""
 
-    # `tree`: one of the same state, which is copied; `is_new_root`: add noise (a search that continues has
-    # it).
+    # `config`: the settings of the planner, with those that `choice` fills in. `tree`: one of the same state,
+    # which is copied. `is_new_root`: add noise (a search that continues has it).
 
     averages = True
 
     def __init__(
         self,
-        choice: Choice,
+        config: MCTSConfig,
+        choice: int,
         env: BatchStepper,
         state: NDArray[Any],
         generator: np.random.Generator,
@@ -77,16 +79,15 @@ class TreeSearch(Search):
         info: dict[str, Any] | None,
         is_new_root: bool = True,
     ) -> None:
-        config = choice.config
-        self.config = config  # the settings of the planner
-        self.num_env_steps = choice.num_env_steps
+        self.config = config
         self._env = env
         self.generator = generator  # the source of every random choice
         listed = list_actions(env.action_space)
         # the settings of the kernels
-        self.rules = make_rules(config, env, state.dtype, listed, int(generator.integers(2**62)))
+        kind = tree_kind(config, env, listed is None, choice)
+        self.rules = make_rules(config, kind, state.dtype, listed, int(generator.integers(2**62)))
         self.root_state = state
-        self.tree = create_tree(config, env, state, self.rules, listed, tree, choice.number)
+        self.tree = create_tree(config, env, state, kind, listed, tree)
         self._arrays = self.tree.arrays
         # whether the states hold the masks of legal actions
         is_key = config.legal_actions == ACTION_MASK_FIELD
@@ -102,29 +103,31 @@ class TreeSearch(Search):
             self._add_root_noise()
         halving = begin_halving(config, self.tree, generator)
         # whether the generator in a state decides about chance
-        self._foresees_chance = env.is_stochastic and self.rules.chance == SINGLE
+        self._foresees_chance = env.is_stochastic and self.rules.kind.chance == SINGLE
         self._unevaluated = set[int]()  # nodes of an open loop where the episode ended each time so far
-        self.simulations = Simulations(config, self.rules, self.tree, state, halving, self._foresees_chance)
-        self._paths, self._progress = self.simulations.shared.paths, self.simulations.progress
-        self._numbers: dict[Hashable, int] = {}  # the numbers of the keys of states
-        keys = None
-        if self.simulations.needs_keys:
-            assert self.tree.states is not None
+        parts = compared_parts(config.transpositions, state.dtype, kind, self._foresees_chance)
+        self.shared = new_shared(config, self.rules, self.tree, state, halving, parts)
+        self.memory = Pointer(self.shared)  # what all compiled functions work on
+        self._needs_keys = parts is None  # whether states are compared by numbers of their keys
+        self._numbers: dict[Hashable, int] = {}  # these
+        if self._needs_keys:
             used = self.tree.num_nodes
-            keys = self._keys(self.tree.states[:used], None, self._arrays.ended[:used])
-        self.simulations.enter_tree(keys)
+            keys = self._keys(self.tree.saved_states, None, self._arrays.ended[:used])
+            self.shared.table.keys[: len(keys)] = keys
+        if not kind.is_tree:
+            call(enter_tree, self.memory)
         self.num_in_flight = min(2, config.batch_size)
         self._free = [*range(self.num_in_flight)][::-1]
-        is_open_loop = self.rules.chance == OPEN_LOOP
-        has_own = is_open_loop and not self.simulations.has_bytes
+        is_open_loop = self.rules.kind.chance == OPEN_LOOP
+        has_bytes = self.rules.state_bytes > 0
+        has_own = is_open_loop and not has_bytes
         self._own_states = np.repeat(state, config.batch_size) if has_own else None
         # whether nothing in Python takes part in the expansion of the tree; with priors, those of legal
         # actions differ
-        has_masks = self.rules.mask_at >= 0 and self._reads_states and not self.rules.use_priors
+        has_masks = self.rules.mask_at >= 0 and self._reads_states and not self.rules.kind.has_priors
         has_functions = config.has_values or config.has_priors
         has_functions |= config.legal_actions is not None and not has_masks
-        needs_python = has_functions or self.tree.kind.has_own_actions or self.simulations.needs_keys
-        self.is_plain = self.simulations.has_bytes and not needs_python
+        self.is_plain = has_bytes and not (has_functions or kind.has_own_actions or self._needs_keys)
 
     # -- simulations --------------------------------------------------------------------------------
 
@@ -132,50 +135,68 @@ class TreeSearch(Search):
         """Run the simulations of one half of the slots."""
         half = self._free.pop()
         try:
-            simulations, progress = self.simulations, self._progress
-            status = simulations.call(begin, half)
-            self.stop_reason = STOP_REASONS[progress.totals[STOP]]
+            counts, group = self.shared.counts[0], self.shared.halves[half]
+            status = call(begin, self.memory, half)
+            self.stop_reason = STOP_REASONS[counts["stop"]]
             if status == NONE:
                 return  # a limit was reached, or every action worth a simulation is in flight
             if self._own_states is not None:
-                self._own_states[simulations.slots(half)] = self.root_state
+                self._own_states[group["first"] : group["first"] + group["num_simulations"]] = self.root_state
             while status == PERFORM:
-                if progress.stages[half] == LEAVES:
+                if group["stage"] == LEAVES:
                     values = yield from self._leaf_values(half)
-                    status = simulations.call(take_values, np.ascontiguousarray(values, np.float64), half)
+                    status = call(take_values, self.memory, np.ascontiguousarray(values, np.float64), half)
                 else:
-                    out = yield self._step_request(half)
-                    steps = simulations.steps_of(out)
-                    if self.is_plain:
-                        status = simulations.call(take_steps, steps, half)
-                    else:
-                        status = self._take(half, steps, out)
-            self.num_simulations = int(progress.totals[NUM_SIMULATIONS])
+                    rows = self.rows_of(half)
+                    actions, states = self.actions_of(rows), self.states_of(rows)
+                    out = yield StepRequest(actions, states, self.config.dt, self._seeds(len(states)))
+                    self._add_steps(half, out)
+                    status = call(go_on, self.memory, half)
+            self.num_simulations = int(counts["num_simulations"])
         finally:
             self._free.append(half)
 
-    def _step_request(self, half: int) -> StepRequest:
-        """Return the request to take the last action of each path of a half."""
-        rows = self.simulations.rows(half)
+    def rows_of(self, half: int) -> slice:
+        """Return the rows of the request of a half, among those of all slots."""
+        first, _, _, _, num_rows = self.shared.halves.item(half)
+        return slice(first, first + num_rows)
+
+    def _ends_of(self, rows: slice) -> NDArray[Any]:
+        """Return the records `[B]` of the last nodes on the paths of rows, which hold their actions."""
+        slots = self.shared.rows["slot"][rows]
+        ends: NDArray[Any] = self.shared.paths[slots, self.shared.slots["depth"][slots]]
+        return ends
+
+    def actions_of(self, rows: slice) -> NDArray[Any]:
+        """Return the actions `[B, ...]` of a request. Its next one overwrites them."""
+        actions = self.tree.actions
         if self.tree.kind.has_own_actions:
-            slots = self._progress.rows[rows]
-            depths = self._paths.depths[slots]
-            actions = self.tree.actions[self._paths.nodes[slots, depths], self._paths.actions[slots, depths]]
+            ends = self._ends_of(rows)
+            taken: NDArray[Any] = actions[ends["node"], ends["action"]]
+            return taken
+        return self.shared.request_actions.view(actions.dtype).reshape(-1, *actions.shape[1:])[rows]
+
+    def states_of(self, rows: slice) -> NDArray[Any]:
+        """Return the states `[B]` of a request. Its next one overwrites them."""
+        if self.rules.state_bytes:
+            states: NDArray[Any] = self.shared.request_states.view(self.root_state.dtype)[rows]
+        elif self._own_states is not None:
+            states = self._own_states[self.shared.rows["slot"][rows]]
         else:
-            actions = self.simulations.actions_of(rows)
-        seeds = self._seeds(rows.stop - rows.start)
-        return StepRequest(actions, self._states(rows), self.config.dt, seeds)
+            assert self.tree.states is not None
+            states = self.tree.states[self._ends_of(rows)["node"]]
+        return states
 
     def _seeds(self, num_rows: int) -> NDArray[np.uint64] | None:
         """Draw the seeds `[num_rows]` of a batch; None where a step has one outcome."""
-        if self.rules.chance == SINGLE:
+        if self.rules.kind.chance == SINGLE:
             return None
         return self.generator.integers(0, 2**64, num_rows, dtype=np.uint64)
 
     def _leaf_values(self, half: int) -> Generator[Any, Any, NDArray[np.float64]]:
         """Return the values `[B]` that a half asks for; a generator that yields requests for rollouts."""
         config, space = self.config, self._env.action_space
-        states = self._states(self.simulations.rows(half))
+        states = self.states_of(self.rows_of(half))
         if not config.rollout_steps:  # a node of an open loop stands for many states
             values, _ = self._evaluated(self._env.observe(states), len(states))
             assert values is not None
@@ -216,17 +237,26 @@ class TreeSearch(Search):
                 break
         return returns
 
-    def _take(self, half: int, steps: Steps, out: Transitions) -> int:
-        """Add the steps of a half to the tree, let the user's functions evaluate new nodes, and continue."""
-        simulations, progress = self.simulations, self._progress
-        rows = simulations.rows(half)
-        slots = progress.rows[rows].copy()
+    def _add_steps(self, half: int, out: Transitions) -> None:
+        """Add the steps of a half to the tree, and let the user's functions evaluate new nodes."""
+        shared, rows = self.shared, self.rows_of(half)
+        slots = shared.rows["slot"][rows].copy()
         assert out.new_states is not None
+        steps = Steps(  # the driver has checked the sizes
+            bytes_of(out.new_states) if self.rules.state_bytes else np.empty(0, np.uint8),
+            np.ascontiguousarray(out.rewards, np.float64),
+            np.ascontiguousarray(out.terminated).view(np.uint8),
+            np.ascontiguousarray(out.truncated).view(np.uint8),
+            np.ascontiguousarray(out.infos["num_steps"], np.int64),
+        )
         keys = steps.new_states
-        if simulations.needs_keys:
+        if self._needs_keys:
             keys = self._keys(out.new_states, out.observations, out.terminated | out.truncated)
-        simulations.call(add_steps, steps, keys, half)
-        nodes, is_new, ended = progress.nodes[rows], progress.is_new[slots], progress.ends[rows]
+        call(add_steps, self.memory, steps, keys, half)
+        if self.is_plain:
+            return
+        nodes, is_new = shared.rows["node"][rows], shared.slots["is_new"][slots]
+        ended = shared.rows["ended"][rows]
         if self._own_states is not None:
             self._own_states[slots] = out.new_states
         elif self.tree.states is not None:
@@ -234,7 +264,7 @@ class TreeSearch(Search):
         self._draw_actions(nodes[is_new])
         # Evaluate the first row at each node with an episode that goes on.
         chosen = is_new & ~ended
-        if self.rules.chance == OPEN_LOOP:
+        if self.rules.kind.chance == OPEN_LOOP:
             self._unevaluated.update(nodes[is_new & ended].tolist())
             if self._unevaluated:
                 for row in np.flatnonzero(~ended).tolist():
@@ -243,7 +273,6 @@ class TreeSearch(Search):
                         chosen[row] = True
         evaluated = np.flatnonzero(chosen)
         self._evaluate(nodes[evaluated], evaluated, out)
-        return simulations.call(go_on, half)
 
     def _keys(self, states: NDArray[Any], observations: Any, ended: NDArray[np.bool_]) -> NDArray[np.uint8]:
         """Return the bytes of a number per state: the same for states that are equal to the table."""
@@ -264,55 +293,31 @@ class TreeSearch(Search):
         numbers = [self._numbers.setdefault(key, len(self._numbers)) for key in keys]
         return bytes_of(np.array(numbers, np.int64))
 
-    def _states(self, rows: slice) -> NDArray[Any]:
-        """Return the states `[B]` of the rows of a request."""
-        if self.simulations.has_bytes:
-            return self.simulations.states(rows)
-        slots = self._progress.rows[rows]
-        if self._own_states is not None:
-            return self._own_states[slots]
-        assert self.tree.states is not None
-        states: NDArray[Any] = self.tree.states[self._paths.nodes[slots, self._paths.depths[slots]]]
-        return states
-
     # -- evaluation of new nodes by functions of the user: values, priors, legal actions -------------
 
     def _evaluate_root(self, state: NDArray[Any], info: dict[str, Any] | None) -> None:
         """Evaluate the root and draw its actions."""
-        config, root = self.config, np.zeros(1, np.int64)
+        config, root, key = self.config, np.zeros(1, np.int64), self.config.legal_actions
         self._draw_actions(root)
-        key = config.legal_actions
         needs_observation = config.has_values or config.has_priors or callable(key)
         observation = self._env.observe(state) if needs_observation else None
         if config.has_values:
-            self.tree.arrays.counters[ROOT_WEIGHT] = 1
+            self._arrays.counters[ROOT_WEIGHT] = 1
         mask = np.ones((1, self.tree.num_actions), bool)
-        if self._reads_states:
-            mask = self._masks_in(state)
-        elif isinstance(key, str) and info is not None and key in info:
+        if isinstance(key, str) and not self._reads_states and info is not None and key in info:
             mask = np.asarray(info[key])[None]
-        self._call_functions(root, observation, mask)
-
-    def _masks_in(self, states: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return which actions of nodes are legal by their states, `[B, A]`."""
-        space, actions = self._env.action_space, self.tree.actions
-        masks = action_masks(space, states)
-        if masks is None or self.tree.kind.has_own_actions:  # only legal ones were drawn
-            return np.ones((len(states), self.tree.num_actions), np.bool_)
-        return masks if actions.ndim == 1 else are_legal(space, masks[:, None], actions[None])
+        self._call_functions(root, state, observation, mask)
 
     def _evaluate(self, nodes: NDArray[np.int64], rows: NDArray[np.int64], out: Transitions) -> None:
         """Evaluate new nodes whose episode goes on."""
         # `nodes`: `[B]`. `rows`: `[B]`, the row of `out` that led to each.
-        config = self.config
-        if not len(nodes) or not (config.has_values or self.rules.use_legal or self.rules.use_priors):
+        config, kind = self.config, self.tree.kind
+        if not len(nodes) or not (config.has_values or kind.has_legal or kind.has_priors):
             return
+        assert out.new_states is not None
         space = self._env.observation_space
         key, mask = config.legal_actions, None
-        if self._reads_states:
-            assert out.new_states is not None
-            mask = self._masks_in(out.new_states[rows])
-        elif isinstance(key, str):
+        if isinstance(key, str) and not self._reads_states:
             if key not in out.infos:
                 raise InvalidBatchError(
                     f"legal_actions: expected the key of an info, got {key!r}, which is not among "
@@ -323,18 +328,27 @@ class TreeSearch(Search):
             observations = take_rows(out.observations, rows)
         else:
             observations = finish_rows(space, [take_row(space, out.observations, row) for row in rows])
-        self._call_functions(nodes, observations, mask)
+        self._call_functions(nodes, out.new_states[rows], observations, mask)
 
-    def _call_functions(self, nodes: NDArray[np.int64], observations: Any, mask: NDArray[Any] | None) -> None:
+    def _call_functions(
+        self, nodes: NDArray[np.int64], states: NDArray[Any], observations: Any, mask: NDArray[Any] | None
+    ) -> None:
         """Write values, legal actions and priors of nodes."""
         # `nodes`: `[B]`. `mask`: `[B, A]`, the legal actions, where an info holds them.
-        config, arrays, shape = self.config, self.tree.arrays, (len(nodes), self.tree.num_actions)
+        config, arrays, shape = self.config, self._arrays, (len(nodes), self.tree.num_actions)
         values, priors = self._evaluated(observations, len(nodes))
         if values is not None:
             arrays.raw_values[nodes] = arrays.values[nodes] = values
         if config.legal_actions is not None:
             if callable(config.legal_actions):
                 mask = np.asarray(config.legal_actions(observations))
+            elif self._reads_states and not self.tree.kind.has_own_actions:  # else legal ones were drawn
+                space, actions = self._env.action_space, self.tree.actions
+                masks = action_masks(space, states)
+                assert masks is not None
+                mask = masks if actions.ndim == 1 else are_legal(space, masks[:, None], actions[None])
+            elif self._reads_states:
+                mask = np.ones(shape, np.bool_)
             assert mask is not None
             if mask.shape != shape or not mask.astype(bool).any(axis=1).all():
                 raise InvalidBatchError(
@@ -342,7 +356,7 @@ class TreeSearch(Search):
                     f"{_described(mask)}"
                 )
             arrays.legal[nodes] = mask.astype(bool)
-        if not self.rules.use_priors:
+        if not self.rules.kind.has_priors:
             return
         name = "prior_fn" if config.evaluate_fn is None else "evaluate_fn, priors"
         if priors is None:
@@ -351,7 +365,7 @@ class TreeSearch(Search):
             raise InvalidBatchError(
                 f"{name}: expected finite numbers of at least 0 of shape {shape}, got {_described(priors)}"
             )
-        if self.rules.use_legal:
+        if self.rules.kind.has_legal:
             priors = priors * arrays.legal[nodes]
         sums = priors.sum(axis=1, keepdims=True)
         if not (sums > 0).all():
@@ -392,7 +406,7 @@ class TreeSearch(Search):
             return
         alpha, fraction = self.config.root_noise
         arrays, num_actions = self.tree.arrays, self.tree.num_actions
-        legal = arrays.legal[0] if self.rules.use_legal else np.ones(num_actions, bool)
+        legal = arrays.legal[0] if self.rules.kind.has_legal else np.ones(num_actions, bool)
         if not legal.any():
             return  # proven to be lost
         noise = np.zeros(num_actions)
@@ -424,7 +438,7 @@ class TreeSearch(Search):
             )
         is_proven = bool(arrays.proven[0])  # all values of actions are exact then
         by_value = self.rules.backs_up_max or is_proven
-        halving = self.simulations.shared.halving
+        halving = self.shared.halving
         by_halving = len(halving.sequence) > 0 and not is_proven
         # by halving, the action with the best score among the most visited ones of this search
         best = halving_action(arrays, halving, -1) if by_halving else tree.best_action(0, by_value)

@@ -46,11 +46,9 @@ _ALL = (math.inf, 0.0)  # A value of `Rules.widening`: no limit
 class Rules(NamedTuple):
     """The settings of a search, and the form of its states, as compiled code reads them."""
 
+    kind: TreeKind  # the settings that the tree depends on
     exploration: float = 1.0  # factor of the exploration term
     value_scale: float = 1.0  # further factor of it: a number, `SCALE_BY_TREE` or `SCALE_BY_NODE`
-    use_priors: bool = False  # whether to select by PUCT, else by UCT
-    use_legal: bool = False  # whether there are masks of legal actions
-    chance: int = SINGLE  # `SINGLE`, `NODES` or `OPEN_LOOP`
     max_depth: int = 1  # D
     # A node tries `widening[0] * visits ** widening[1]` actions; (inf, 0): all
     widening: tuple[float, float] = _ALL
@@ -70,7 +68,6 @@ class Rules(NamedTuple):
     # whether the values of leaves are requested: with rollouts, and for an open loop with a function of the
     # user
     asks_leaves: bool = False
-    discount: float = 1.0  # factor per environment step
     state_bytes: int = 0  # S; 0 if states are objects, which compiled code does not see
     action_bytes: int = 0  # bytes of one action; 0 if every node has its own
     player_at: int = -1  # index of the byte of a state that holds the player to move; -1: there is one player
@@ -78,17 +75,31 @@ class Rules(NamedTuple):
     mask_at: int = -1
 
 
+def tree_kind(config: MCTSConfig, env: BatchStepper, has_own_actions: bool, choice: int) -> TreeKind:
+    """Return the settings that a tree has to be searched with so that this search can continue it."""
+    chance = SINGLE
+    if env.is_stochastic and config.chance != "foresee":
+        chance = OPEN_LOOP if config.chance == "open_loop" else NODES
+    return TreeKind(
+        has_own_actions=has_own_actions,
+        has_priors=config.selection == "puct",
+        has_legal=config.legal_actions is not None or config.value_bounds is not None,
+        shares_nodes=bool(config.transpositions),
+        chance=chance,
+        discount=float(config.discount),
+        dt=config.dt,
+        choice=choice,
+    )
+
+
 def make_rules(
     config: MCTSConfig,
-    env: BatchStepper,
+    kind: TreeKind,
     dtype: np.dtype[Any],  # of the states
     listed: NDArray[Any] | None,  # `[A, *action shape]`, the result of `list_actions`
     seed: int,
 ) -> Rules:
     """Return the settings of the kernels."""
-    chance = SINGLE
-    if env.is_stochastic and config.chance != "foresee":
-        chance = OPEN_LOOP if config.chance == "open_loop" else NODES
     widening = config.widening or ((1.0, 0.5) if listed is None else _ALL)
     scale = config.value_scale
     low, high = config.value_bounds or (-np.inf, np.inf)
@@ -96,24 +107,21 @@ def make_rules(
     # Compiled code reads the masks of actions that are numbers alone.
     has_masks = config.legal_actions == ACTION_MASK_FIELD and listed is not None and listed.ndim == 1
     return Rules(
+        kind=kind,
         exploration=float(config.exploration),
         value_scale=scales[scale] if isinstance(scale, str) else float(scale),
-        use_priors=config.selection == "puct",
-        use_legal=config.legal_actions is not None or config.value_bounds is not None,
-        chance=chance,
         max_depth=config.max_depth,
         widening=(float(widening[0]), float(widening[1])),
         outcome_widening=(float(config.outcome_widening[0]), float(config.outcome_widening[1])),
-        backs_up_values=bool(config.transpositions) or config.backup == "max",
+        backs_up_values=kind.shares_nodes or config.backup == "max",
         backs_up_max=config.backup == "max",
-        proves=config.value_bounds is not None and chance == SINGLE,
+        proves=config.value_bounds is not None and kind.chance == SINGLE,
         value_bounds=(float(low), float(high)),
         seed=seed,
         num_simulations=-1 if config.num_planned is None else config.num_planned,
         max_env_steps=-1 if config.max_env_steps is None else config.max_env_steps,
         rollout_steps=config.rollout_steps,
-        asks_leaves=config.rollout_steps > 0 or (config.has_values and chance == OPEN_LOOP),
-        discount=float(config.discount),
+        asks_leaves=config.rollout_steps > 0 or (config.has_values and kind.chance == OPEN_LOOP),
         state_bytes=0 if dtype.hasobject else dtype.itemsize,
         action_bytes=0 if listed is None else listed.nbytes // len(listed),
         player_at=_offset(dtype, PLAYER_FIELD),
@@ -126,28 +134,13 @@ def _offset(dtype: np.dtype[Any], name: str) -> int:
     return dtype.fields[name][1] if dtype.fields is not None and name in dtype.fields else -1
 
 
-def tree_kind(config: MCTSConfig, rules: Rules, has_own_actions: bool, choice: int) -> TreeKind:
-    """Return the settings that a tree has to be searched with so that this search can continue it."""
-    return TreeKind(
-        has_own_actions=has_own_actions,
-        has_priors=rules.use_priors,
-        has_legal=rules.use_legal,
-        shares_nodes=bool(config.transpositions),
-        chance=rules.chance,
-        discount=rules.discount,
-        dt=config.dt,
-        choice=choice,
-    )
-
-
 def create_tree(
     config: MCTSConfig,
     env: BatchStepper,
     state: NDArray[Any],
-    rules: Rules,
+    kind: TreeKind,
     listed: NDArray[Any] | None,  # `[A, *action shape]`, the result of `list_actions`
     known: Tree | None,
-    choice: int = AS_GIVEN,
 ) -> Tree:
     """Return a tree with capacity for every simulation of a search."""
     space = env.action_space
@@ -158,9 +151,8 @@ def create_tree(
             f"{name}: expected a space whose actions can be listed, got {space}, where it cannot know "
             "which actions were drawn; leave it out, or give a value_fn"
         )
-    kind = tree_kind(config, rules, listed is None, choice)
     if known is not None:
-        if known.kind.choice != choice:
+        if known.kind.choice != kind.choice:
             raise InvalidBatchError(
                 "tree: expected one that was searched with the same settings, got one for which a look at "
                 "the environment has chosen them; resume it without transpositions, rollout_horizon and "
@@ -185,11 +177,10 @@ def create_tree(
     capacity = _capacity(config, env, state, kind, num_actions, known)
     if known is not None:
         return known.with_capacity(capacity, config.max_depth)
-    arrays = empty_arrays(capacity, num_actions, config.max_depth, rules.use_priors, rules.use_legal)
-    states = None if rules.chance == OPEN_LOOP else np.empty(capacity, state.dtype)
+    arrays = empty_arrays(capacity, num_actions, config.max_depth, kind)
+    states = None if kind.chance == OPEN_LOOP else np.empty(capacity, state.dtype)
     if listed is None:
-        drawn = np.empty((capacity, num_actions, *(space.shape or ())), space.dtype)
-        return Tree(arrays, states, drawn, kind)
+        listed = np.empty((capacity, num_actions, *(space.shape or ())), space.dtype)
     return Tree(arrays, states, listed, kind)
 
 
@@ -271,14 +262,6 @@ _MIN_CONFIRMED = 8
 _MAX_CONTRADICTED = 0.02
 
 
-class Choice(NamedTuple):
-    """The way to search."""
-
-    config: MCTSConfig  # the settings of the planner, with those that were open
-    number: int = AS_GIVEN  # `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`
-    num_env_steps: int = 0  # environment steps that the look took
-
-
 def with_choice(config: MCTSConfig, number: int) -> MCTSConfig:
     """Return the settings of a planner with those that a choice fills in."""
     if not config.is_adaptive or number == AS_GIVEN:
@@ -298,8 +281,9 @@ def with_choice(config: MCTSConfig, number: int) -> MCTSConfig:
 
 def choose(
     config: MCTSConfig, env: BatchStepper, state: NDArray[Any], generator: np.random.Generator
-) -> Choice:
+) -> tuple[int, int]:
     """Choose the way to search from a state, by a look: W random walks of at most T steps."""
+    # Returns `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`; and the environment steps that the look took.
     limits = [config.max_env_steps, config.num_planned]
     per_simulation = (1, config.dt + config.rollout_steps)
     steps = (limit * each for limit, each in zip(limits, per_simulation, strict=True) if limit is not None)
@@ -308,7 +292,7 @@ def choose(
     listed = list_actions(env.action_space)
     is_open = config.is_adaptive and not has_players(state.dtype)
     if not is_open or listed is None or num_walks < 2:
-        return Choice(config)
+        return AS_GIVEN, 0
     started = time.perf_counter()
     # A spawned generator: a search as given draws the same numbers with and without a look.
     generator = generator.spawn(1)[0]
@@ -361,7 +345,7 @@ def choose(
         number = GRAPH
     elif len(rewards) == 1 and min(rewards) > 0 and 2 * num_ended >= num_walks:
         number = SHORT_ROLLOUTS  # only survival counts
-    return Choice(with_choice(config, number), number, num_env_steps)
+    return number, num_env_steps
 
 
 def advance_by_observation(env: BatchStepper, tree: Tree, action: Any, state: NDArray[Any]) -> Tree | None:

@@ -1,11 +1,11 @@
 """The simulations of tree search, as compiled code: selection, expansion, evaluation and backup.
 
-    begin --request--> take_steps --request--> ... --> take_values
-               ^            |
-               +------------+  (a sampled outcome that was in the tree already: select on from its node)
+    begin --request--> add_steps --> go_on --request--> ... --> take_values
+                           ^           |
+                           +--request--+  (a sampled outcome that was in the tree already)
 
-Both the search in Python (`planvec.planners.mcts.search`) and the compiled loop (`compiled.advance`) run
-simulations with these functions, so that they find the same plan. The arrays of the tree are those of
+Both the search in Python (`planvec.planners.mcts.search`) and the compiled loop (`advance`) run simulations
+with these functions, so that they find the same plan. The arrays of the tree are those of
 `planvec.planners.mcts.tree`. Letters: A actions, K simulations in flight, D depths, S bytes of a state.
 """
 
@@ -45,8 +45,9 @@ from planvec.planners.mcts.tree import (
     SINGLE,
     Tree,
     TreeArrays,
+    TreeKind,
 )
-from planvec.rows import GENERATOR_FIELD, Transitions
+from planvec.rows import GENERATOR_FIELD
 
 # -- The memory of the simulations in flight, of their requests, and of the answers.
 #
@@ -56,9 +57,7 @@ from planvec.rows import GENERATOR_FIELD, Transitions
 # how a selection ends: at an action to step; at a node whose value is known; at a step that is in flight
 SAMPLE, RESOLVED, COLLIDED = 0, 1, 2
 MAX_IDLE = 10_000  # simulations in a row without a step, after which the tree counts as exhausted
-NUM_STARTED, NUM_SIMULATIONS, NUM_ENV_STEPS, NUM_IDLE, STOP = 0, 1, 2, 3, 4
-NUM_FREE, NUM_QUEUED, NUM_ROWS, NUM_CHUNKS, NUM_EVENTS = 5, 6, 7, 8, 9  # indices of `Progress.totals`
-# values of `Progress.totals[STOP]`
+# values of `stop` in `COUNTS`
 GOES_ON, NUM_SIMULATIONS_REACHED, MAX_MEMORY, EXHAUSTED, MAX_ENV_STEPS, MAX_SECONDS, CALLBACK = range(7)
 # the same in words; see `Plan.stop_reason`
 STOP_REASONS = (
@@ -79,41 +78,51 @@ NONE, COMPLETED, PERFORM = 0, 1, 2
 DONE, PAUSED, REFUSED, ENDED = 0, 1, 2, 3
 
 
-class Paths(NamedTuple):
-    """The paths of the simulations in flight, from the root on."""
-
-    depths: NDArray[np.int32]  # `[K]` int32, number of actions
-    nodes: NDArray[np.int32]  # `[K, D + 1]` int32, the nodes, from the root on
-    actions: NDArray[np.int32]  # `[K, D]` int32, the index of the action at each node
-    rewards: NDArray[np.float64]  # `[K, D]` float64, the reward of each action
-    discounts: NDArray[np.float64]  # `[K, D]` float64, the discount of each action
-
-
-class Progress(NamedTuple):
-    """The simulations in flight."""
-
-    totals: NDArray[np.int64]  # `[10]` int64, counts; the constants above are their indices
-    free: NDArray[np.int64]  # `[2]` int64, the halves without simulations, the next one last
-    queue: NDArray[np.int64]  # `[2]` int64, the halves whose requests were performed, the oldest first
-    # `[3]` int64: the slots of half `h` are those from `bounds[h]` up to `bounds[h + 1]`
-    bounds: NDArray[np.int64]
-    counts: NDArray[np.int64]  # `[2]` int64, number of simulations of each half
-    stages: NDArray[np.int64]  # `[2]` int64, the kind of its request
-    num_rows: NDArray[np.int64]  # `[2]` int64, the rows of its request
-    rows: NDArray[np.int64]  # `[K]` int64, the slot of each row of a request
-    nodes: NDArray[np.int64]  # `[K]` int64, the node of each row
-    ends: NDArray[np.bool_]  # `[K]` bool, whether the episode of each row has ended
-    is_new: NDArray[np.bool_]  # `[K]` bool, whether the last node of each simulation is new
-    has_ended: NDArray[np.bool_]  # `[K]` bool, whether its episode has ended
-    leaf_values: NDArray[np.float64]  # `[K]` float64, the values of the last nodes
-
-
-class Requests(NamedTuple):
-    """The rows of requests."""
-
-    states: NDArray[np.uint8]  # `[K * S]` uint8
-    actions: NDArray[np.uint8]  # the bytes of K actions
-    own_states: NDArray[np.uint8]  # `[K * S]` uint8, the states of the simulations of an open loop
+# Counts of a search
+COUNTS = np.dtype(
+    [
+        ("num_started", np.int64),  # simulations
+        ("num_simulations", np.int64),  # those that are completed
+        ("num_env_steps", np.int64),
+        ("num_idle", np.int64),  # simulations in a row without a step
+        ("stop", np.int64),  # `GOES_ON`, or why the search ends
+        ("num_events", np.int64),  # processed answers, and completed simulations without a request
+        ("num_free", np.int64),  # halves without simulations
+        ("num_queued", np.int64),  # halves whose requests were performed
+        ("num_rows", np.int64),  # rows that a kernel has stepped
+        ("num_chunks", np.int64),  # requests that a kernel has performed
+    ]
+)
+HALF = np.dtype(
+    [
+        ("first", np.int64),  # its slots are those from `first` up to `end`
+        ("end", np.int64),
+        ("num_simulations", np.int64),
+        ("stage", np.int64),  # the kind of its request
+        ("num_rows", np.int64),  # the rows of its request
+    ]
+)
+SLOT = np.dtype(
+    [
+        ("leaf_value", np.float64),  # the value of the last node
+        ("depth", np.int32),  # number of actions
+        ("is_new", np.bool_),  # whether the last node is new
+        ("has_ended", np.bool_),  # whether the episode of the simulation has ended
+    ],
+    align=True,
+)
+ROW = np.dtype(
+    [
+        ("slot", np.int64),  # the simulation
+        ("node", np.int64),  # the node that its step has led to
+        ("ended", np.bool_),  # whether the episode has ended there
+    ],
+    align=True,
+)
+# a node on a path, the action there, its reward and its discount
+LEVEL = np.dtype(
+    [("reward", np.float64), ("discount", np.float64), ("node", np.int32), ("action", np.int32)], align=True
+)
 
 
 class Steps(NamedTuple):
@@ -156,16 +165,70 @@ class Shared(NamedTuple):
     """The memory of a search."""
 
     tree: TreeArrays
-    paths: Paths  # the paths of the simulations in flight
     # `[N * S]` uint8, the states of nodes; `[0]` for an open loop, or if states are objects
     tree_states: NDArray[np.uint8]
     actions: NDArray[np.uint8]  # the bytes of the actions that all nodes have; `[0]` if each has its own
     root_state: NDArray[np.uint8]  # `[S]` uint8
     rules: Rules  # the settings of the search
     table: Table  # the transposition table
-    progress: Progress  # the simulations in flight
-    requests: Requests
     halving: Halving  # sequential halving at the root
+    counts: NDArray[Any]  # `[1]` of `COUNTS`
+    halves: NDArray[Any]  # `[2]` of `HALF`
+    free: NDArray[np.int64]  # `[2]` int64, the halves without simulations, the next one last
+    queue: NDArray[np.int64]  # `[2]` int64, the halves whose requests were performed, the oldest first
+    slots: NDArray[Any]  # `[K]` of `SLOT`, the simulations in flight
+    paths: NDArray[Any]  # `[K, D + 1]` of `LEVEL`, their paths from the root on
+    rows: NDArray[Any]  # `[K]` of `ROW`, those of requests
+    request_states: NDArray[np.uint8]  # `[K * S]` uint8
+    request_actions: NDArray[np.uint8]  # the bytes of K actions
+    own_states: NDArray[np.uint8]  # `[K * S]` uint8, the states of the simulations of an open loop
+
+
+def new_shared(
+    config: MCTSConfig,
+    rules: Rules,
+    tree: Tree,
+    root_state: NDArray[Any],  # `[1]`
+    halving: Halving,
+    parts: list[int] | None,  # `Table.parts`; None: the search gives numbers to the keys of states
+) -> Shared:
+    """Return the memory of a search, with an empty table."""
+    # States of fixed size are bytes for compiled code. States that are objects stay with the search.
+    num_slots, size, has_bytes = config.batch_size, rules.state_bytes, rules.state_bytes > 0
+    nothing = np.empty(0, np.uint8)
+    states = bytes_of(tree.states) if has_bytes and tree.states is not None else nothing
+    capacity = 1 if tree.kind.is_tree else len(tree.arrays.nodes)
+    num_entries = 1 << (2 * capacity).bit_length()
+    halves = np.zeros(2, HALF)
+    halves["first"], halves["end"] = [0, num_slots - num_slots // 2], [num_slots - num_slots // 2, num_slots]
+    counts = np.zeros(1, COUNTS)
+    counts["num_free"] = min(2, num_slots)
+    return Shared(
+        tree=tree.arrays,
+        tree_states=states,
+        actions=nothing if tree.kind.has_own_actions else bytes_of(tree.actions),
+        root_state=bytes_of(root_state.copy()) if has_bytes else nothing,
+        rules=rules,
+        table=Table(
+            outcomes=np.zeros(num_entries, np.int32),
+            nodes=np.zeros(num_entries if tree.kind.shares_nodes else 1, np.int32),
+            edges=np.zeros(capacity, np.int64),
+            keys=np.zeros(8 * capacity, np.uint8) if parts is None else states,
+            key_bytes=8 if parts is None else size,
+            parts=np.array([0, 8] if parts is None else parts, np.int64),
+        ),
+        halving=halving,
+        counts=counts,
+        halves=halves,
+        free=np.array([1, 0] if num_slots > 1 else [0, 0]),
+        queue=np.zeros(2, np.int64),
+        slots=np.zeros(num_slots, SLOT),
+        paths=np.zeros((num_slots, config.max_depth + 1), LEVEL),
+        rows=np.zeros(num_slots, ROW),
+        request_states=np.zeros(num_slots * size, np.uint8),
+        request_actions=np.zeros(num_slots * rules.action_bytes, np.uint8),
+        own_states=np.zeros(num_slots * size if rules.kind.chance == OPEN_LOOP else 0, np.uint8),
+    )
 
 
 def new_steps(num_rows: int, state_bytes: int) -> Steps:
@@ -295,13 +358,22 @@ def begin_halving(config: MCTSConfig, tree: Tree, generator: np.random.Generator
 _LOGS = np.array([-math.inf] + [math.log(count) for count in range(1, 1024)])
 
 
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
 @jit()
-def mix(seed: int, number: int) -> int:
-    """Return a pseudorandom 62-bit number, that of index `number` (SplitMix64, Steele et al. 2014)."""
-    z = np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(number + 1)
+def _mixed(value: Any, word: Any) -> Any:
+    """Return a hash of a hash and a further word (a round of SplitMix64, Steele et al. 2014)."""
+    z = (value ^ word) + _STEP
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
+    return z ^ (z >> np.uint64(31))
+
+
+@jit()
+def mix(seed: int, number: int) -> int:
+    """Return a pseudorandom 62-bit number, that of index `number` of SplitMix64."""
+    z = _mixed(np.uint64(seed) + _STEP * np.uint64(number), np.uint64(0))
     return np.int64(z >> np.uint64(2))  # type: ignore[return-value]
 
 
@@ -350,7 +422,7 @@ def _untried(tree: TreeArrays, rules: Rules, node: int, start: int, width: int) 
     action = start
     for _ in range(width):
         edge = tree.edges[node, action]
-        is_legal = not rules.use_legal or tree.legal[node, action]
+        is_legal = not rules.kind.has_legal or tree.legal[node, action]
         if edge.edge_visits + edge.edge_unobserved == 0 and is_legal:
             untried = action
             break
@@ -363,7 +435,7 @@ def _best(
     tree: TreeArrays, rules: Rules, node: int, start: int, width: int, factor: float, log_total: float
 ) -> int:
     """Return the action with the highest score; of equals the first from `start` on."""
-    use_priors, use_legal, legal = rules.use_priors, rules.use_legal, tree.legal
+    use_priors, use_legal, legal = rules.kind.has_priors, rules.kind.has_legal, tree.legal
     node_value = tree.nodes[node].values
     best = action = start
     if use_legal:
@@ -415,22 +487,22 @@ def select(memory: Pointer[Shared], half: int) -> int:
     # Returns the number of simulations before the first collision. Collisions exist only with `SINGLE`
     # outcomes.
     shared: Shared = value_at(memory)
-    tree, paths, rules, halving = shared.tree, shared.paths, shared.rules, shared.halving
-    progress = shared.progress
-    first, num_kept = progress.bounds[half], 0
-    num_rows: int = progress.num_rows[half]
-    num_begun = progress.totals[NUM_STARTED]  # before these, as halving counts
+    tree, rules, halving, group = shared.tree, shared.rules, shared.halving, shared.halves[half]
+    slots, paths, rows = shared.slots, shared.paths, shared.rows
+    first, num_kept = group.first, 0
+    num_rows: int = group.num_rows
+    num_begun = shared.counts[0].num_started  # before these, as halving counts
     nodes, edges, outcomes = tree.nodes, tree.edges, tree.outcomes
     num_actions = edges.shape[1]
     widens = not math.isinf(rules.widening[0])
-    use_priors, use_legal, chance = rules.use_priors, rules.use_legal, rules.chance
+    use_priors, use_legal, chance = rules.kind.has_priors, rules.kind.has_legal, rules.kind.chance
     # Outcome and node have the same index: the next node is known without waiting for the outcome to load.
     is_tree = chance == SINGLE and not rules.backs_up_values
     halves = len(halving.sequence) > 0
     for number in range(num_rows):
-        slot = progress.rows[first + number]
-        depth = paths.depths[slot]
-        index: Any = np.int64(paths.nodes[slot, depth])
+        slot = rows[first + number].slot
+        depth = slots[slot].depth
+        index: Any = np.int64(paths[slot, depth].node)
         status = RESOLVED
         node = nodes[index]
         while not (node.ended or node.proven) and depth < rules.max_depth:
@@ -472,7 +544,7 @@ def select(memory: Pointer[Shared], half: int) -> int:
                     outcome = np.int64(-1)
                 else:
                     outcome = np.int64(_draw_outcome(outcome, outcomes, tree.counters, rules.seed))
-            paths.actions[slot, depth] = action
+            paths[slot, depth].action = action
             node.unobserved += 1
             edge.edge_unobserved += 1
             if outcome < 0:
@@ -480,24 +552,24 @@ def select(memory: Pointer[Shared], half: int) -> int:
                 status = SAMPLE
                 break
             result = outcomes[outcome]
-            paths.rewards[slot, depth] = result.outcome_rewards
-            paths.discounts[slot, depth] = result.outcome_discounts
+            paths[slot, depth].reward = result.outcome_rewards
+            paths[slot, depth].discount = result.outcome_discounts
             index = outcome if is_tree else np.int64(result.outcome_nodes)
             depth += 1
-            paths.nodes[slot, depth] = index
+            paths[slot, depth].node = index
             node = nodes[index]
-        paths.depths[slot] = depth
+        slots[slot].depth = depth
         if status == SAMPLE:
-            progress.rows[first + num_kept] = slot
+            rows[first + num_kept].slot = slot
             num_kept += 1
         elif status == COLLIDED:  # it is not in flight
             for level in range(depth):
-                passed, taken = paths.nodes[slot, level], paths.actions[slot, level]
+                passed, taken = paths[slot, level].node, paths[slot, level].action
                 nodes[passed].unobserved -= 1
                 edges[passed, taken].edge_unobserved -= 1
             num_rows = number
             break
-    progress.num_rows[half] = num_kept
+    group.num_rows = num_kept
     return num_rows
 
 
@@ -518,8 +590,13 @@ def is_by_observation(shared: Any) -> bool:
     return isinstance(shared, (str, tuple)) and shared in ("observation", ("observation",))
 
 
-def _parts_of_states(shared: Any, dtype: np.dtype[Any], foresees_chance: bool) -> list[int] | None:
+def compared_parts(
+    shared: Any, dtype: np.dtype[Any], kind: TreeKind, foresees_chance: bool
+) -> list[int] | None:
     """Return `Table.parts` if states are compared by some of their bytes; None: only keys tell them apart."""
+    # `shared`: `MCTS.transpositions`.
+    if kind.is_tree or kind.chance == OPEN_LOOP:
+        return []  # every outcome is new, or nodes have no states
     fields: Mapping[str, tuple[Any, ...]] = dtype.fields or {}
     if isinstance(shared, (str, tuple)):
         names = (shared,) if isinstance(shared, str) else shared
@@ -541,15 +618,6 @@ def _parts_of_states(shared: Any, dtype: np.dtype[Any], foresees_chance: bool) -
         return [0, dtype.itemsize]
     generator, offset = fields[GENERATOR_FIELD][:2]
     return [0, offset, offset + generator.itemsize, dtype.itemsize]
-
-
-@jit()
-def _mixed(value: Any, word: Any) -> Any:
-    """Return a hash of a hash and a further word (a round of SplitMix64)."""
-    z = (value ^ word) + np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
 
 
 @jit()
@@ -634,9 +702,9 @@ def init_node(tree: TreeArrays, node: Any, rules: Rules) -> None:
     record.ended = record.pending = record.proven = False
     record.players = 0
     record.starts = mix(rules.seed, -node - 2) % num_actions
-    if rules.use_priors:
+    if rules.kind.has_priors:
         tree.priors[node] = 1.0 / num_actions
-    if rules.use_legal:
+    if rules.kind.has_legal:
         tree.legal[node] = True
     for action in range(num_actions):
         edge = edges[node, action]
@@ -669,23 +737,23 @@ def init(tree: TreeArrays, rules: Rules) -> None:
 def request_steps(memory: Pointer[Shared], half: int) -> int:
     """Write the request to take the last action of the path of each row; without rows, go on with leaves."""
     shared: Shared = value_at(memory)
-    paths, rules = shared.paths, shared.rules
-    progress, requests = shared.progress, shared.requests
+    slots, paths, rows = shared.slots, shared.paths, shared.rows
+    rules, group = shared.rules, shared.halves[half]
     size, action_size = rules.state_bytes, rules.action_bytes
-    if progress.num_rows[half] == 0:
+    if group.num_rows == 0:
         return finish(memory, half)
-    first = progress.bounds[half]
-    for row in range(first, first + progress.num_rows[half]):
-        slot = progress.rows[row]
-        depth = paths.depths[slot]
-        if rules.chance == OPEN_LOOP:
-            copy_bytes(requests.own_states, slot * size, requests.states, row * size, size)
+    first = group.first
+    for row in range(first, first + group.num_rows):
+        slot = rows[row].slot
+        depth = slots[slot].depth
+        if rules.kind.chance == OPEN_LOOP:
+            copy_bytes(shared.own_states, slot * size, shared.request_states, row * size, size)
         else:
-            node = np.int64(paths.nodes[slot, depth])
-            copy_bytes(shared.tree_states, node * size, requests.states, row * size, size)
-        source = paths.actions[slot, depth] * action_size
-        copy_bytes(shared.actions, source, requests.actions, row * action_size, action_size)
-    progress.stages[half] = STEPS
+            node = np.int64(paths[slot, depth].node)
+            copy_bytes(shared.tree_states, node * size, shared.request_states, row * size, size)
+        source = paths[slot, depth].action * action_size
+        copy_bytes(shared.actions, source, shared.request_actions, row * action_size, action_size)
+    group.stage = STEPS
     return PERFORM
 
 
@@ -695,20 +763,20 @@ def add_steps(code: Any, memory: Pointer[Shared], steps: Steps, keys: NDArray[np
     # These are the rows of the half then. The last nodes of the others are leaves.
     # `keys`: the keys of the new states, or these themselves; see `Table`.
     shared: Shared = value_at(memory)
-    tree, table, paths, rules = shared.tree, shared.table, shared.paths, shared.rules
-    progress, requests, counters = shared.progress, shared.requests, shared.tree.counters
-    first, num_actions, size = progress.bounds[half], tree.edges.shape[1], rules.state_bytes
+    tree, table, rules, group = shared.tree, shared.table, shared.rules, shared.halves[half]
+    slots, paths, rows, counters = shared.slots, shared.paths, shared.rows, shared.tree.counters
+    first, num_actions, size = group.first, tree.edges.shape[1], rules.state_bytes
     num_outcomes = counters[NUM_OUTCOMES]
-    is_open_loop, shares_nodes = rules.chance == OPEN_LOOP, len(table.nodes) > 1
-    always_new = rules.chance == SINGLE and not shares_nodes
+    kind, shares_nodes = rules.kind, len(table.nodes) > 1
+    is_open_loop, always_new = kind.chance == OPEN_LOOP, kind.chance == SINGLE and not shares_nodes
     count = 0
     for row in range(len(steps.rewards)):
-        slot, at, key_at = progress.rows[first + row], row * size, row * table.key_bytes
-        depth = paths.depths[slot]
-        parent, action = np.int64(paths.nodes[slot, depth]), np.int64(paths.actions[slot, depth])
+        slot, at, key_at = rows[first + row].slot, row * size, row * table.key_bytes
+        depth = slots[slot].depth
+        parent, action = np.int64(paths[slot, depth].node), np.int64(paths[slot, depth].action)
         ended = steps.terminated[row] != 0 or steps.truncated[row] != 0
         reward, num_steps = steps.rewards[row], steps.num_steps[row]
-        discount = rules.discount if num_steps == 1 else math.pow(rules.discount, np.float64(num_steps))
+        discount = kind.discount if num_steps == 1 else math.pow(kind.discount, np.float64(num_steps))
         # Rewards are those of player 0, and become those of the player who took the action. With the sign of
         # `outcome_discounts`, everything else is the same for one player and for two.
         if rules.player_at >= 0:
@@ -762,19 +830,19 @@ def add_steps(code: Any, memory: Pointer[Shared], steps: Steps, keys: NDArray[np
             result.next_outcomes = tree.edges[parent, action].first_outcomes
             tree.edges[parent, action].first_outcomes = outcome
         result.outcome_counts += 1
-        paths.rewards[slot, depth] = reward
-        paths.discounts[slot, depth] = discount
-        paths.depths[slot] = depth + 1
-        paths.nodes[slot, depth + 1] = node
+        paths[slot, depth].reward = reward
+        paths[slot, depth].discount = discount
+        slots[slot].depth = depth + 1
+        paths[slot, depth + 1].node = node
         if is_open_loop:
-            copy_bytes(steps.new_states, at, requests.own_states, slot * size, size)
-            progress.has_ended[slot] = ended
-        progress.nodes[first + row], progress.ends[first + row] = node, ended
-        progress.is_new[slot] = is_new
+            copy_bytes(steps.new_states, at, shared.own_states, slot * size, size)
+            slots[slot].has_ended = ended
+        rows[first + row].node, rows[first + row].ended = node, ended
+        slots[slot].is_new = is_new
         if not is_new and not ended and is_known:
-            progress.rows[first + count] = slot
+            rows[first + count].slot = slot
             count += 1
-    progress.num_rows[half] = count
+    group.num_rows = count
     return count
 
 
@@ -813,33 +881,33 @@ def finish(memory: Pointer[Shared], half: int) -> int:
     # evaluated, whose value it takes.
     # Returns `COMPLETED` or `PERFORM`.
     shared: Shared = value_at(memory)
-    tree, rules = shared.tree, shared.rules
-    progress, requests = shared.progress, shared.requests
-    size, first = rules.state_bytes, progress.bounds[half]
-    is_open_loop = rules.chance == OPEN_LOOP
+    tree, rules, group = shared.tree, shared.rules, shared.halves[half]
+    slots, paths, rows = shared.slots, shared.paths, shared.rows
+    size, first = rules.state_bytes, group.first
+    is_open_loop = rules.kind.chance == OPEN_LOOP
     count = 0
-    for slot in range(first, first + progress.counts[half]):
-        depth = shared.paths.depths[slot]
-        index = np.int64(shared.paths.nodes[slot, depth])
+    for slot in range(first, first + group.num_simulations):
+        depth = slots[slot].depth
+        index = np.int64(paths[slot, depth].node)
         node = tree.nodes[index]
         if not is_open_loop:
-            progress.has_ended[slot] = node.ended
+            slots[slot].has_ended = node.ended
         value = node.values if rules.backs_up_values else node.raw_values
-        if progress.has_ended[slot]:
+        if slots[slot].has_ended:
             value = 0.0
-        elif rules.asks_leaves and (progress.is_new[slot] or node.pending or depth >= rules.max_depth):
+        elif rules.asks_leaves and (slots[slot].is_new or node.pending or depth >= rules.max_depth):
             row = first + count
-            progress.rows[row] = slot
+            rows[row].slot = slot
             count += 1
             if is_open_loop:
-                copy_bytes(requests.own_states, slot * size, requests.states, row * size, size)
+                copy_bytes(shared.own_states, slot * size, shared.request_states, row * size, size)
             else:
-                copy_bytes(shared.tree_states, index * size, requests.states, row * size, size)
-        progress.leaf_values[slot] = value
-    progress.num_rows[half] = count
+                copy_bytes(shared.tree_states, index * size, shared.request_states, row * size, size)
+        slots[slot].leaf_value = value
+    group.num_rows = count
     if count == 0:
         return back_up(memory, half)
-    progress.stages[half] = LEAVES
+    group.stage = LEAVES
     return PERFORM
 
 
@@ -848,14 +916,15 @@ def take_values(code: Any, memory: Pointer[Shared], values: NDArray[np.float64],
     """Take the values `[B]` that were requested for leaves, and back up the simulations."""
     # Those of rollouts are returns of player 0.
     shared: Shared = value_at(memory)
-    tree, paths, progress = shared.tree, shared.paths, shared.progress
-    first = progress.bounds[half]
-    for row in range(progress.num_rows[half]):
-        slot = progress.rows[first + row]
-        node = tree.nodes[paths.nodes[slot, paths.depths[slot]]]
+    tree, group = shared.tree, shared.halves[half]
+    slots, paths, rows = shared.slots, shared.paths, shared.rows
+    first = group.first
+    for row in range(group.num_rows):
+        slot = rows[first + row].slot
+        node = tree.nodes[paths[slot, slots[slot].depth].node]
         value = -values[row] if node.players == 1 else values[row]
-        progress.leaf_values[slot] = value
-        if shared.rules.rollout_steps > 0 and progress.is_new[slot]:
+        slots[slot].leaf_value = value
+        if shared.rules.rollout_steps > 0 and slots[slot].is_new:
             node.raw_values = value
             # Other simulations may have passed meanwhile; the value is then a mean without this one.
             node.values += value / (node.visits + 1)
@@ -952,23 +1021,25 @@ def _prove(tree: TreeArrays, node: int, action: int, bounds: tuple[float, float]
 def back_up(memory: Pointer[Shared], half: int) -> int:
     """Pass the returns of the simulations of a half up to the root, which completes them."""
     shared: Shared = value_at(memory)
-    tree, paths, rules, progress = shared.tree, shared.paths, shared.rules, shared.progress
+    tree, rules, group = shared.tree, shared.rules, shared.halves[half]
+    slots, paths = shared.slots, shared.paths
     nodes, edges, root_edges = tree.nodes, tree.edges, tree.root_edges
     bounds, root_weight = tree.bounds, tree.counters[ROOT_WEIGHT]
     low, high = bounds[0], bounds[1]
-    first = progress.bounds[half]
-    for slot in range(first, first + progress.counts[half]):
-        value = progress.leaf_values[slot]
-        tree.depth_histogram[paths.depths[slot]] += 1
-        for level in range(paths.depths[slot] - 1, -1, -1):
-            node, action = paths.nodes[slot, level], paths.actions[slot, level]
+    first = group.first
+    for slot in range(first, first + group.num_simulations):
+        value = slots[slot].leaf_value
+        tree.depth_histogram[slots[slot].depth] += 1
+        for level in range(slots[slot].depth - 1, -1, -1):
+            passed = paths[slot, level]
+            node, action = passed.node, passed.action
             weight = 1 if node > 0 else root_weight
             record, edge = nodes[node], edges[node, action]
             record.unobserved -= 1
             edge.edge_unobserved -= 1
             record.visits += 1
             edge.edge_visits += 1
-            value = paths.rewards[slot, level] + paths.discounts[slot, level] * value
+            value = passed.reward + passed.discount * value
             before = edge.edge_values
             mean = before + (value - before) / edge.edge_visits
             if level == 0:
@@ -988,7 +1059,7 @@ def back_up(memory: Pointer[Shared], half: int) -> int:
             if rules.proves:
                 _prove(tree, node, action, rules.value_bounds)
     bounds[0], bounds[1] = low, high
-    progress.totals[NUM_SIMULATIONS] += progress.counts[half]
+    shared.counts[0].num_simulations += group.num_simulations
     return COMPLETED
 
 
@@ -1000,43 +1071,43 @@ def begin(code: Any, memory: Pointer[Shared], half: int) -> int:
     """Begin the simulations of a half."""
     # Returns `NONE`, `COMPLETED` or `PERFORM`.
     shared: Shared = value_at(memory)
-    tree, paths, rules = shared.tree, shared.paths, shared.rules
-    progress, requests = shared.progress, shared.requests
-    first, totals = progress.bounds[half], progress.totals
+    tree, rules, group, counts = shared.tree, shared.rules, shared.halves[half], shared.counts[0]
+    slots, paths = shared.slots, shared.paths
+    first = group.first
     # How many may begin, and the reason to stop where that is 0 from now on
-    if 0 <= rules.num_simulations <= totals[NUM_STARTED]:
-        totals[STOP] = NUM_SIMULATIONS_REACHED
+    if 0 <= rules.num_simulations <= counts.num_started:
+        counts.stop = NUM_SIMULATIONS_REACHED
         return NONE
     if tree.nodes[0].proven:
-        totals[STOP] = EXHAUSTED
+        counts.stop = EXHAUSTED
         return NONE
     free: Any = len(tree.nodes) - max(tree.counters[NUM_NODES], tree.counters[NUM_OUTCOMES])
-    free -= totals[NUM_STARTED] - totals[NUM_SIMULATIONS]
-    if free <= 0 and totals[NUM_STARTED] == totals[NUM_SIMULATIONS]:
-        totals[STOP] = MAX_MEMORY
-    if totals[NUM_IDLE] >= MAX_IDLE and rules.num_simulations < 0:
-        totals[STOP] = EXHAUSTED
+    free -= counts.num_started - counts.num_simulations
+    if free <= 0 and counts.num_started == counts.num_simulations:
+        counts.stop = MAX_MEMORY
+    if counts.num_idle >= MAX_IDLE and rules.num_simulations < 0:
+        counts.stop = EXHAUSTED
         return NONE
     if rules.num_simulations >= 0:
-        free = min(free, rules.num_simulations - totals[NUM_STARTED])
-    num_allowed = min(free, progress.bounds[half + 1] - first)
+        free = min(free, rules.num_simulations - counts.num_started)
+    num_allowed = min(free, group.end - first)
     if num_allowed <= 0:
         return NONE
     for slot in range(first, first + num_allowed):
-        progress.rows[slot] = slot
-        paths.depths[slot] = paths.nodes[slot, 0] = 0  # at the root
-    progress.num_rows[half] = num_allowed
+        shared.rows[slot].slot = slot
+        slots[slot].depth = paths[slot, 0].node = 0  # at the root
+    group.num_rows = num_allowed
     count = select(memory, half)
     if count == 0:
         return NONE  # every action worth a simulation is in flight
-    totals[NUM_STARTED] += count
-    progress.counts[half] = count
+    counts.num_started += count
+    group.num_simulations = count
     for slot in range(first, first + count):
-        progress.is_new[slot] = progress.has_ended[slot] = False
-        if rules.chance == OPEN_LOOP:
+        slots[slot].is_new = slots[slot].has_ended = False
+        if rules.kind.chance == OPEN_LOOP:
             size = rules.state_bytes
-            copy_bytes(shared.root_state, 0, requests.own_states, slot * size, size)
-    totals[NUM_IDLE] = 0 if progress.num_rows[half] > 0 else totals[NUM_IDLE] + count
+            copy_bytes(shared.root_state, 0, shared.own_states, slot * size, size)
+    counts.num_idle = 0 if group.num_rows > 0 else counts.num_idle + count
     return request_steps(memory, half)
 
 
@@ -1048,15 +1119,76 @@ def go_on(code: Any, memory: Pointer[Shared], half: int) -> int:
     return request_steps(memory, half)
 
 
+# -- The loop of a compiled search: what the driver does in Python, for one root.
+#
+# It begins simulations, and processes the answers in the order of the requests, as `planvec.planners.search`
+# does. It knows no kernel and is compiled once; `compiled.run_search` answers the requests.
+#
+# Letters: K slots, S bytes of a state.
+
+
+@jit(inline=True)
+def answer_of(shared: Shared, answers: Steps, half: int) -> Steps:
+    """Return the part of the answers `[K]` that belongs to the request of a half, as views."""
+    size, first = shared.rules.state_bytes, shared.halves[half].first
+    last = first + shared.halves[half].num_rows
+    return Steps(
+        answers.new_states[first * size : last * size],
+        answers.rewards[first:last],
+        answers.terminated[first:last],
+        answers.truncated[first:last],
+        answers.num_steps[first:last],
+    )
+
+
 @jit(cache=True)
-def take_steps(code: Any, memory: Pointer[Shared], steps: Steps, half: int) -> int:
-    """Add the steps of a half to the tree, and continue its simulations."""
-    # Returns `COMPLETED` or `PERFORM`.
-    add_steps(code, memory, steps, steps.new_states, half)
-    return go_on(code, memory, half)
+def advance(code: Any, memory: Pointer[Shared], answers: Steps, last_event: int) -> int:
+    """Run a search up to its next request, or to its end."""
+    # `memory`: written. `last_event`: number of processed answers after which the loop pauses.
+    # `answers`: `[K]`, the answers to the requests that are queued.
+    # Returns `DONE`, `PAUSED` or `ENDED`; or -1: the request of the half that was queued last has to be
+    # answered before the next call.
+    shared: Shared = value_at(memory)
+    counts, num_halves = shared.counts[0], min(2, len(shared.slots))
+    while counts.num_events < last_event:
+        half, status = 0, NONE
+        if counts.stop == GOES_ON and counts.num_free > 0 and counts.num_queued < num_halves:
+            half = shared.free[counts.num_free - 1]
+            status = begin(code, memory, half)
+        is_begun = status != NONE
+        if is_begun:
+            counts.num_free -= 1
+        elif counts.num_queued == 0:
+            return DONE
+        else:
+            half = shared.queue[0]
+            shared.queue[0] = shared.queue[1]
+            counts.num_queued -= 1
+            answer = answer_of(shared, answers, half)
+            counts.num_env_steps += answer.num_steps.sum()
+            if counts.num_env_steps == 0:
+                return ENDED
+            if shared.halves[half].stage == LEAVES:
+                status = take_values(code, memory, answer.rewards, half)
+            else:
+                add_steps(code, memory, answer, answer.new_states, half)
+                status = go_on(code, memory, half)
+        if status == COMPLETED:
+            shared.free[counts.num_free] = half
+            counts.num_free += 1
+        else:
+            shared.queue[counts.num_queued] = half
+            counts.num_queued += 1
+        if status == COMPLETED or not is_begun:
+            counts.num_events += 1
+            if 0 <= shared.rules.max_env_steps <= counts.num_env_steps and counts.stop == GOES_ON:
+                counts.stop = MAX_ENV_STEPS
+        if status == PERFORM:
+            return -1
+    return PAUSED
 
 
-# -- Holds the simulations in flight of a search, and calls the compiled functions that run them -------------
+# -- Calls the compiled functions that run simulations -------------------------------------------------------
 
 
 @functools.cache
@@ -1073,7 +1205,6 @@ _STEPS = new_steps(1, 1)
 ENTRANCES: dict[Any, tuple[Any, ...]] = {
     begin: (0,),
     go_on: (0,),
-    take_steps: (_STEPS, 0),
     add_steps: (_STEPS, np.zeros(1, np.uint8), 0),
     take_values: (np.zeros(1), 0),
     enter_tree: (),
@@ -1082,135 +1213,14 @@ ENTRANCES: dict[Any, tuple[Any, ...]] = {
 _entries: dict[Any, Callable[..., int]] = {}
 
 
-class Simulations:
-    """Holds the simulations of a search, of which one half of the slots runs at a time."""
+def compile_entrance(function: Any, memory: Pointer[Shared]) -> None:
+    """Compile one of `ENTRANCES`, or load it from the cache; `memory` may be that of any search."""
+    types = map(numba.typeof, (memory, *ENTRANCES[function]))
+    _entries[function] = compile_loop(function, search_code(), *types)
 
-    # States of fixed size are bytes for compiled code. States that are objects stay with the search.
 
-    def __init__(
-        self,
-        config: MCTSConfig,
-        rules: Rules,
-        tree: Tree,
-        root_state: NDArray[Any],
-        halving: Halving,
-        foresees_chance: bool = False,
-    ) -> None:
-        self._state_dtype, num_slots, depth = root_state.dtype, config.batch_size, config.max_depth
-        self.has_bytes = not root_state.dtype.hasobject  # whether states have a fixed size
-        self._action_like = tree.actions[:0]
-        nothing, size = np.empty(0, np.uint8), rules.state_bytes
-        states = bytes_of(tree.states) if self.has_bytes and tree.states is not None else nothing
-        # where nodes have no states, or every outcome is new, none are compared
-        parts: list[int] | None = []
-        is_open_loop, shares_nodes = rules.chance == OPEN_LOOP, tree.kind.shares_nodes
-        always_new = rules.chance == SINGLE and not shares_nodes
-        if not (is_open_loop or always_new):
-            parts = _parts_of_states(config.transpositions, self._state_dtype, foresees_chance)
-        # whether the search has to give numbers to the keys of states
-        self.needs_keys = parts is None
-        capacity = 1 if always_new else len(tree.arrays.nodes)
-        num_entries = 1 << (2 * capacity).bit_length()
-        table = Table(
-            outcomes=np.zeros(num_entries, np.int32),
-            nodes=np.zeros(num_entries if shares_nodes else 1, np.int32),
-            edges=np.zeros(capacity, np.int64),
-            keys=np.zeros(8 * capacity, np.uint8) if parts is None else states,
-            key_bytes=8 if parts is None else size,
-            parts=np.array([0, 8] if parts is None else parts, np.int64),
-        )
-        paths = Paths(
-            depths=np.zeros(num_slots, np.int32),
-            nodes=np.zeros((num_slots, depth + 1), np.int32),
-            actions=np.zeros((num_slots, depth), np.int32),
-            rewards=np.zeros((num_slots, depth)),
-            discounts=np.zeros((num_slots, depth)),
-        )
-        num_halves = min(2, num_slots)
-        arrays: dict[str, NDArray[Any]] = {name: np.zeros(num_slots, np.int64) for name in ("rows", "nodes")}
-        arrays |= {name: np.zeros(num_slots, np.bool_) for name in ("ends", "is_new", "has_ended")}
-        arrays |= {name: np.zeros(2, np.int64) for name in ("free", "queue", "counts", "stages", "num_rows")}
-        arrays["free"][:num_halves] = np.arange(num_halves)[::-1]
-        self.progress = Progress(  # the simulations in flight
-            totals=np.zeros(10, np.int64),
-            bounds=np.array([0, num_slots - num_slots // 2, num_slots]),
-            leaf_values=np.zeros(num_slots),
-            **arrays,
-        )
-        self.progress.totals[NUM_FREE] = num_halves
-        # what all compiled functions work on
-        self.shared = Shared(
-            tree.arrays,
-            paths,
-            states,
-            nothing if tree.kind.has_own_actions else bytes_of(tree.actions),
-            bytes_of(root_state.copy()) if self.has_bytes else nothing,
-            rules,
-            table,
-            self.progress,
-            Requests(
-                np.zeros(num_slots * size, np.uint8),
-                np.zeros(num_slots * rules.action_bytes, np.uint8),
-                np.zeros(num_slots * size if is_open_loop else 0, np.uint8),
-            ),
-            halving,
-        )
-        self.memory = Pointer(self.shared)  # points to it
-        self._bounds = [int(bound) for bound in self.progress.bounds]
-        self._has_entries = not always_new and (tree.num_nodes > 1 or shares_nodes)
-
-    def enter_tree(self, keys: NDArray[np.uint8] | None) -> None:
-        """Enter the tree into the transposition table; `keys`: those of its nodes, if they are needed."""
-        if keys is not None:
-            self.shared.table.keys[: len(keys)] = keys
-        if self._has_entries:
-            self.call(enter_tree)
-
-    def call(self, function: Any, *arguments: Any) -> int:
-        """Call one of `ENTRANCES` with the shared memory. Returns what it returns."""
-        if function not in _entries:
-            self.load(function)
-        return _entries[function](None, self.memory, *arguments)
-
-    def load(self, function: Any) -> None:
-        """Compile one of `ENTRANCES`, or load it from the cache."""
-        types = map(numba.typeof, (self.memory, *ENTRANCES[function]))
-        _entries[function] = compile_loop(function, search_code(), *types)
-
-    # -- requests and answers -------------------------------------------------------------------------
-
-    def rows(self, half: int) -> slice:
-        """Return the rows of the request of a half, among those of all slots."""
-        first = self._bounds[half]
-        return slice(first, first + int(self.progress.num_rows[half]))
-
-    def slots(self, half: int) -> slice:
-        """Return the slots of the simulations of a half."""
-        first = self._bounds[half]
-        return slice(first, first + int(self.progress.counts[half]))
-
-    def states(self, rows: slice) -> NDArray[Any]:
-        """Return the states `[B]` of a request. They are overwritten by the next request of the half."""
-        return self.states_in(self.shared.requests.states, rows)
-
-    def actions_of(self, rows: slice) -> NDArray[Any]:
-        """Return the actions `[B, ...]` of a request, if all nodes have the same actions; see `states`."""
-        size, like = self.shared.rules.action_bytes, self._action_like
-        part = self.shared.requests.actions[rows.start * size : rows.stop * size].view(like.dtype)
-        return part.reshape(-1, *like.shape[1:])
-
-    def states_in(self, data: NDArray[np.uint8], rows: slice) -> NDArray[Any]:
-        """Return some of the states whose bytes are in an array, a view."""
-        size = self.shared.rules.state_bytes
-        states: NDArray[Any] = data[rows.start * size : rows.stop * size].view(self._state_dtype)
-        return states
-
-    def steps_of(self, out: Transitions) -> Steps:
-        """Return an answer in the form that compiled functions take. The driver has checked its sizes."""
-        return Steps(
-            bytes_of(out.new_states) if self.has_bytes else np.empty(0, np.uint8),
-            np.ascontiguousarray(out.rewards, np.float64),
-            np.ascontiguousarray(out.terminated).view(np.uint8),
-            np.ascontiguousarray(out.truncated).view(np.uint8),
-            np.ascontiguousarray(out.infos["num_steps"], np.int64),
-        )
+def call(function: Any, memory: Pointer[Shared], *arguments: Any) -> int:
+    """Call one of `ENTRANCES` with the memory of a search. Returns what it returns."""
+    if function not in _entries:
+        compile_entrance(function, memory)
+    return _entries[function](None, memory, *arguments)

@@ -42,6 +42,11 @@ class TreeKind(NamedTuple):
     dt: int  # environment steps for which an action is repeated
     choice: int = AS_GIVEN  # `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`
 
+    @property
+    def is_tree(self) -> bool:
+        """Whether every outcome is new, and leads to the node with its index."""
+        return self.chance == SINGLE and not self.shares_nodes
+
 
 # indices of `TreeArrays.counters`: number of nodes, of outcomes, of random draws; whether the root was
 # evaluated; whether a certain value was outside `value_bounds`
@@ -157,14 +162,11 @@ def bytes_per_node(num_actions: int, state_bytes: int, action_bytes: int, kind: 
     # `state_bytes`: Bytes of one state; 0 without states. `action_bytes`: Bytes of one action; counted where
     # every node has its own actions.
     per_edge = _EDGE.itemsize + 8 * kind.has_priors + kind.has_legal + action_bytes * kind.has_own_actions
-    has_table = kind.chance != SINGLE or kind.shares_nodes
     per_node = _NODE.itemsize + _OUTCOME.itemsize
-    return per_node + num_actions * per_edge + state_bytes + _BYTES_OF_TABLE_ENTRY * has_table
+    return per_node + num_actions * per_edge + state_bytes + _BYTES_OF_TABLE_ENTRY * (not kind.is_tree)
 
 
-def empty_arrays(
-    capacity: int, num_actions: int, max_depth: int, use_priors: bool, use_legal: bool
-) -> TreeArrays:
+def empty_arrays(capacity: int, num_actions: int, max_depth: int, kind: TreeKind) -> TreeArrays:
     """Return uninitialised arrays for a tree. The system provides their memory when it is written."""
     edges = (capacity, num_actions)
     return TreeArrays(
@@ -172,29 +174,21 @@ def empty_arrays(
         edges=np.empty(edges, _EDGE),
         outcomes=np.empty(capacity, _OUTCOME),
         root_edges=np.zeros(num_actions, _ROOT_EDGE),
-        priors=np.empty(edges) if use_priors else np.zeros((1, 1)),
-        legal=np.empty(edges, np.bool_) if use_legal else np.zeros((1, 1), np.bool_),
+        priors=np.empty(edges) if kind.has_priors else np.zeros((1, 1)),
+        legal=np.empty(edges, np.bool_) if kind.has_legal else np.zeros((1, 1), np.bool_),
         bounds=np.empty(2),
         depth_histogram=np.zeros(max_depth + 1, np.int64),
         counters=np.zeros(NUM_COUNTERS, np.int64),
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Branch:
-    """A path from the root.
+class Branch(NamedTuple):
+    """A path from the root."""
 
-    Attributes:
-        nodes: `[L + 1]` int64, from the root on.
-        actions: `[L, *action shape]`.
-        num_steps: `[L]` int64, environment steps of each action.
-        total_return: Discounted sum of the rewards along it.
-    """
-
-    nodes: NDArray[np.int64]
-    actions: NDArray[Any]
-    num_steps: NDArray[np.int64]
-    total_return: float
+    nodes: NDArray[np.int64]  # `[L + 1]` int64, from the root on
+    actions: NDArray[Any]  # `[L, *action shape]`
+    num_steps: NDArray[np.int64]  # `[L]` int64, environment steps of each action
+    total_return: float  # discounted sum of the rewards along it
 
 
 @dataclass(frozen=True, eq=False)
@@ -413,14 +407,9 @@ class Tree:
         return Tree(part, states, actions, self.kind)
 
     def with_capacity(self, capacity: int, max_depth: int) -> Tree:
-        """Return a copy with another capacity.
-
-        Args:
-            capacity: N and M of the copy.
-            max_depth: D of the copy.
-        """
+        """Return a copy whose N and M are `capacity`, and whose D is `max_depth`."""
         num_nodes, kind = self.num_nodes, self.kind
-        arrays = empty_arrays(capacity, self.num_actions, max_depth, kind.has_priors, kind.has_legal)
+        arrays = empty_arrays(capacity, self.num_actions, max_depth, kind)
         for name, source in self.arrays.used()._asdict().items():
             if name != "depth_histogram":  # which begins again
                 getattr(arrays, name)[: len(source)] = source
@@ -489,7 +478,7 @@ class Tree:
         capacity = max(num_nodes, num_outcomes)
         if capacity > max(len(arrays["visits"]), len(arrays["outcome_nodes"])):
             raise ValueError(f"visits: expected int32 of shape ({num_nodes},), got fewer rows")
-        parts = empty_arrays(capacity, num_actions, num_depths - 1, kind.has_priors, kind.has_legal)
+        parts = empty_arrays(capacity, num_actions, num_depths - 1, kind)
         parts.counters[:] = counters
         parts = parts.used()
         for name, target in parts.named().items():
@@ -530,8 +519,7 @@ class Tree:
         for name in in_flight:
             if getattr(parts, name).any():
                 raise ValueError(f"{name}: expected a tree without simulations in flight")
-        is_tree = kind.chance == SINGLE and not kind.shares_nodes
-        if is_tree and not np.array_equal(parts.outcome_nodes, np.arange(num_nodes)):
+        if kind.is_tree and not np.array_equal(parts.outcome_nodes, np.arange(num_nodes)):
             raise ValueError(
                 "outcome_nodes: expected the index of each outcome, whose node has the same index"
             )
@@ -542,6 +530,10 @@ class Tree:
                 after = np.where(after < 0, -1, after[after])
             if (after >= 0).any():
                 raise ValueError(f"{name}: expected chains that end, got a cycle")
+        # Outcomes are drawn by their counts: without any, a draw would run beyond the end of the list.
+        linked = np.concatenate([parts.first_outcomes.reshape(-1), parts.next_outcomes])
+        if (parts.outcome_counts[linked[linked >= 0]] < 1).any():
+            raise ValueError("outcome_counts: expected a sample of each outcome of an action, got none")
         return cls(parts, states, actions, kind)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from planvec.planners.base import option
 from planvec.planners.search import Search
@@ -37,11 +38,11 @@ class Swarm(SwarmConfig):
         ValueError: A number is out of range.
     """
 
-    def _search_class(self) -> type[Search]:
-        """Return the class of the search."""
+    def begin(self, *args: Any, **options: Any) -> Search:
+        """Return a new search at a state; see `Planner.begin`."""
         from planvec.planners.swarm.search import SwarmSearch  # here, since numba takes long to import
 
-        return SwarmSearch
+        return SwarmSearch(self, *args, **options)
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ class SwarmWave(SwarmConfig):
     num_walkers: int = option(128, "Number of walkers, B.")
     num_iterations: int = option(1000, "Moves of each walker, at most.")
 
-    def _search_class(self) -> type[Search]:
-        """Return the class of the search."""
+    def begin(self, *args: Any, **options: Any) -> Search:
+        """Return a new search at a state; see `Planner.begin`."""
         from planvec.planners.swarm.search import WaveSearch  # here, since numba takes long to import
 
-        return WaveSearch
+        return WaveSearch(self, *args, **options)

@@ -270,8 +270,8 @@ class SwarmSearch(Search):
         env: BatchStepper,
         state: NDArray[Any],
         generator: np.random.Generator,
-        previous: Plan | None,
-        info: dict[str, Any] | None,
+        previous: Plan | None = None,
+        info: dict[str, Any] | None = None,
     ) -> None:
         config.check_space(env.action_space)
         self._config = config

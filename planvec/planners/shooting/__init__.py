@@ -1,1 +1,0 @@
-"""Planners that roll out whole action sequences."""
