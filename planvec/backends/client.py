@@ -529,7 +529,7 @@ class Waiter:
             finally:
                 self._give_up_lead()
 
-    def wait_for(self, is_done: Callable[[], bool], timeout: float | None) -> None:
+    def wait_for(self, is_done: Callable[[], bool], timeout: float | None = None) -> None:
         """Wait until `is_done()` returns True."""
         # `is_done` is evaluated after every message, so it must be cheap.
         # `timeout`: Seconds to wait in total, or None for no limit.

@@ -701,7 +701,7 @@ def over_processes(
     return backend
 
 
-class ServedProcesses:
+class ServedProcesses(Waiter):
     """Runs processes that each host a `Server`. The caller decides what happens when one exits."""
 
     def __init__(
@@ -716,21 +716,13 @@ class ServedProcesses:
         self.processes = open_processes(factories, start_method=start_method, name=name, preload=preload)
         # their parts that send requests
         self.workers: list[ProcessWorker] = [process._worker for process in self.processes]
-        self._group = ProcessGroup(self.workers)
-        self._waiter = Waiter(self._group)
+        self._processes = ProcessGroup(self.workers)
+        super().__init__(self._processes)
 
     def limit(self, timeout: float | None, max_worker_rss: int | None) -> None:
         """Limit the time and the memory of the processes, which must be ready. See `limit`."""
         limit(self.workers, timeout, max_worker_rss)
 
-    def poll(self) -> None:
-        """Handle all messages that have arrived, without waiting."""
-        self._waiter.poll()
-
-    def wait_for(self, is_done: Callable[[], bool], timeout: float | None = None) -> None:
-        """Wait until `is_done()`, which is evaluated after every message, returns True."""
-        self._waiter.wait_for(is_done, timeout)
-
     def close(self) -> None:
         """Close all processes at the same time, with one common deadline."""
-        self._group.close()
+        self._processes.close()
