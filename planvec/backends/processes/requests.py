@@ -226,9 +226,11 @@ class _StepForm(Form):
     def read(self, slot: Slot, payload: bytes) -> tuple[StepBatch, Outputs]:
         states: Any
         states, actions = pickle.loads(payload) if payload else (None, None)
+        if states is None:
+            states = slot.states
         flags = int(slot.flags[0])
         request = StepBatch(
-            slot.states if states is None else states,
+            states,
             slot.actions if actions is None else actions,
             slot.dt,
             slot.seeds if flags & _HAS_SEEDS else None,

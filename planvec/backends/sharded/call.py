@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import threading
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from planvec.backends.base import Future, Stats
+from planvec.backends.base import Future, Stats, Worker
 from planvec.backends.client import Waiter
 from planvec.backends.sharded.cutting import Cutter, Pace
 from planvec.errors import ClosedError, EnvError, PlanvecError
@@ -15,31 +16,23 @@ from planvec.rows import Answer, Columns, EnvDescription, Promise, Request, merg
 T = TypeVar("T")
 
 
+@dataclass(slots=True, eq=False)
 class Chunk:
     """Holds the rows of a call that one worker executes, or a whole call without rows."""
 
-    __slots__ = (
-        "call",
-        "first_row",
-        "future",
-        "is_done",
-        "is_flagging",
-        "is_submitted",
-        "num_exits",
-        "num_rows",
-        "rows",
-    )
+    call: Call[Any]
+    rows: slice
+    first_row: int = field(init=False)  # index of the first row in the batch
+    num_rows: int = field(init=False)
+    num_exits: int = 0  # workers that exited while they executed it
+    is_flagging: bool = False  # whether its rows are only flagged as failed, and not stepped
+    is_submitted: bool = False  # whether it is submitted to a worker
+    is_done: bool = False  # whether it is answered or dropped
+    future: Future | None = None  # the future of its answer, once it is submitted
+    bound_to: Worker | None = None  # the only worker that may execute it; None for any
 
-    def __init__(self, call: Call[Any], rows: slice) -> None:
-        self.call = call
-        self.rows = rows
-        self.first_row: int = rows.start  # index of the first row in the batch
-        self.num_rows: int = rows.stop - rows.start
-        self.num_exits = 0  # workers that exited while they executed it
-        # `is_flagging`: whether its rows are only flagged as failed, and not stepped. `is_submitted`: whether
-        # it is submitted to a worker. `is_done`: whether it is answered or dropped
-        self.is_flagging = self.is_submitted = self.is_done = False
-        self.future: Future | None = None  # the future of its answer, once it is submitted
+    def __post_init__(self) -> None:
+        self.first_row, self.num_rows = self.rows.start, self.rows.stop - self.rows.start
 
     def request(self) -> Request[Any]:
         """Return the request to submit to a worker."""
