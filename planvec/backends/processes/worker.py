@@ -82,15 +82,12 @@ class ProcessWorker(WorkerClient):
 
     @property
     def is_foreign(self) -> bool:
-        """Whether this is a copy in a fork of the process that owns the worker."""
         return self._child.is_foreign
 
     def text(self) -> str:
-        """Return the worker in words, for messages."""
         return f"{self.name} (pid {self.pid})"
 
     def memory_used(self) -> int:
-        """Return the bytes of memory that the process uses; 0 if the system does not show it."""
         return self._child.memory_used()
 
     def kill(self) -> None:
@@ -125,7 +122,6 @@ class ProcessWorker(WorkerClient):
         self._slots, self._progress = [], None  # the slab is freed with its last view
 
     def finish_close(self, deadline: float) -> None:
-        """Wait for the process until `deadline` (`time.monotonic()`), then kill it and free its resources."""
         self._child.join(max(0.0, deadline - time.monotonic()))
         self._child.kill()
         self._child.end()
@@ -158,7 +154,6 @@ class ProcessWorker(WorkerClient):
     # -- limits -------------------------------------------------------------------------------------
 
     def seconds_left(self, now: float) -> float:
-        """Return the seconds until `check_clock` must be called; infinite if there is no deadline."""
         left = super().seconds_left(now)
         if self._is_running and (self._sent or not self.is_ready):
             return min(left, max(self._since + _STOPPED_SECONDS, self._next_stop_check) - now)
@@ -305,7 +300,6 @@ class ProcessGroup(WorkerGroup):
         self._is_slow = False  # whether the latest answer took longer than polling lasts
 
     def poll(self) -> None:
-        """Handle all messages that have arrived, without waiting."""
         self._refresh()
         while events := self._poll.poll(0):
             self._handle(events)
@@ -313,9 +307,6 @@ class ProcessGroup(WorkerGroup):
         self._check_clock()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until a message arrives or a process exits, and handle it."""
-        # `timeout`: Seconds to wait, or None for no limit.
-        # Returns whether anything was handled.
         self._refresh()
         events = self._spin()
         now = time.monotonic()
