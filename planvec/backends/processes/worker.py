@@ -24,7 +24,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, NoReturn, Protocol, overload, runtime_checkable
+from typing import Any, Literal, NoReturn, overload
 
 from planvec.backends.base import Backend, ExitReason, Pending, WorkerExit
 from planvec.backends.client import NOBODY, START_SECONDS, Blame, Waiter, WorkerClient, WorkerGroup, limit
@@ -52,7 +52,7 @@ from planvec.errors import (
     WorkerTimeoutError,
 )
 from planvec.rows import Answer, EnvDescription, Outputs, Promise, Request, Transitions, wait_for
-from planvec.stepping import ROW, STEP, TICKET, EnvStepper
+from planvec.stepping import ROW, STEP, TICKET
 
 _SMALL = 32 << 10  # A payload of at most this size fits into the buffer of the socket: sending it never waits
 # time without an answer after which the state of a process is checked: a signal may have stopped it
@@ -653,30 +653,21 @@ def open_processes(
     return processes
 
 
-@runtime_checkable
-class OpensHere(Protocol):
-    """Makes the environment of a worker, and can make it in this process too."""
-
-    # None if the environment must not be stepped in this process: its code may crash or hang
-    open_here: Callable[[], EnvStepper] | None
-
-
 def over_processes(
     processes: Sequence[ExternalProcess],
     *,
-    timeout: float | None,  # seconds that one chunk may take before its worker is killed; None for no limit
+    timeout: float | None,
     max_restarts: int,
     audit: float,
     max_worker_rss: int | None,
 ) -> Backend:
-    """Return a backend over processes that each host a `PlanEnv`."""
-    # `max_worker_rss`: Bytes of memory above which a worker is replaced between two chunks; None for no
-    # limit.
+    """Return a backend over processes that each host a `PlanEnv`. For the limits, see `limit`."""
     workers = [process._worker for process in processes]
     factory = processes[0].factory
     are_alike = all(process.factory is factory for process in processes)
     is_limited = timeout is not None or max_worker_rss is not None
-    open_here = factory.open_here if isinstance(factory, OpensHere) and are_alike and not is_limited else None
+    # It is None if the environment must not be stepped in this process: its code may crash or hang.
+    open_here = getattr(factory, "open_here", None) if are_alike and not is_limited else None
     backend = Sharded(
         workers,
         group=ProcessGroup(workers),

@@ -514,14 +514,12 @@ def over_ray(
     num_workers: int | None,
     address: str | None,
     actor_options: Mapping[str, Any] | None,
-    timeout: float | None,  # seconds that one chunk may take before its actor is killed; None for no limit
+    timeout: float | None,
     max_restarts: int,
     audit: float,
     max_worker_rss: int | None,
 ) -> Sharded:
-    """Return a backend over actors that each host a `PlanEnv`."""
-    # `max_worker_rss`: Bytes of memory above which an actor is replaced between two chunks; None for no
-    # limit.
+    """Return a backend over actors that each host a `PlanEnv`. For the limits, see `limit`."""
     check_limits(timeout, max_restarts, max_worker_rss, audit)
     pickled = pickle_factory(factory)
     options = ActorOptions(actor_options or {})
