@@ -405,9 +405,7 @@ class WorkerClient(ABC):
             WorkerExit(
                 reason,
                 f"{self.text()} {how}",
-                is_cause=blame.is_cause,
-                row=blame.row,
-                step=blame.step,
+                **blame._asdict(),
                 was_starting=not self.is_ready,
                 was_killed=was_killed,
             )

@@ -86,7 +86,7 @@ class Call(Promise[T]):
         self._limit = num_rows  # rows from here on are not needed
         self._cut: Chunk | None = None  # the latest chunk, which may not be submitted yet
         self._open: dict[int, Chunk] = {}  # first row -> chunk that is not done
-        self._error: PlanvecError | None = None
+        self.error: PlanvecError | None = None  # the error with which the call has failed
         self._is_merged = False
         self._value: Any = None
         self._calls = calls
@@ -103,8 +103,8 @@ class Call(Promise[T]):
     def result(self, timeout: float | None = None) -> T:
         if not self.is_done:
             self._waiter.wait_for(lambda: self.is_done, timeout)
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         if not self._is_merged:  # two threads may both merge; the results are equal
             answer = self.prepare()
             parts = [(columns, size) for _, (size, columns) in sorted(self._columns.items())]
@@ -117,11 +117,6 @@ class Call(Promise[T]):
     def abandon(self) -> None:
         with self._lock:
             self.fail(ClosedError("the call was interrupted"))
-
-    @property
-    def error(self) -> PlanvecError | None:
-        """The error with which the call has failed, or None."""
-        return self._error
 
     # -- cutting --------------------------------------------------------------------------------
 
@@ -207,23 +202,18 @@ class Call(Promise[T]):
         """Fail a chunk. Rows before the failed one continue, since the error of the first row is raised."""
         error = error.moved(chunk.first_row)
         row = error.row if isinstance(error, EnvError) else None
-        self._fail_at(chunk.first_row if row is None else row, error)
+        row = chunk.first_row if row is None else row
+        if not self.is_done and (self.error is None or row < self._limit):
+            self.error, self._limit = error, row
+            for later in [one for first, one in self._open.items() if first >= row]:
+                self._drop(later)
         self.close(chunk)
-
-    def _fail_at(self, row: int, error: PlanvecError) -> None:
-        """Set the error of the call, unless an earlier row has failed. Drop the chunks from this row on."""
-        if self.is_done or (self._error is not None and row >= self._limit):
-            return
-        self._error, self._limit = error, row
-        for chunk in [chunk for first, chunk in self._open.items() if first >= row]:
-            self._drop(chunk)
-        self._finish_if_complete()
 
     def fail(self, error: PlanvecError) -> None:
         """Fail the call at once, and drop all of its chunks."""
         if self.is_done:
             return
-        self._error = error
+        self.error = error
         self._finish()
         for chunk in list(self._open.values()):
             self._drop(chunk)
