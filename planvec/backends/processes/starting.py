@@ -449,10 +449,6 @@ class Child:
         """Return whether a signal has stopped the process (SIGSTOP); False if the system does not show it."""
         return system.state(self.pid) == "T"
 
-    def memory_used(self) -> int:
-        """Return the bytes of memory that the process uses; 0 if the system does not show it."""
-        return system.bytes_used(self.pid)
-
     def kill(self) -> None:
         """Kill the process and all of its child processes."""
         if not self._is_over:

@@ -42,7 +42,7 @@ from planvec.backends.processes.requests import (
 )
 from planvec.backends.processes.slab import NUM_SLOTS, Slab, Slot, WorkerSpec
 from planvec.backends.processes.starting import DEFAULT_START_METHOD, START_METHODS, Child, capture_spec
-from planvec.backends.processes.system import num_cores
+from planvec.backends.processes.system import bytes_used, num_cores
 from planvec.backends.sharded.backend import Sharded
 from planvec.errors import (
     ClosedError,
@@ -88,7 +88,7 @@ class ProcessWorker(WorkerClient):
         return f"{self.name} (pid {self.pid})"
 
     def memory_used(self) -> int:
-        return self._child.memory_used()
+        return bytes_used(self.pid)
 
     def kill(self) -> None:
         """Kill the process and all of its child processes (SIGKILL)."""

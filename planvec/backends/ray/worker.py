@@ -39,11 +39,10 @@ from planvec.backends.messages import Failure, pickle_factory
 from planvec.backends.ray.actor import (
     CONCURRENCY_GROUPS,
     Packed,
-    Reply,
     SharedStates,
     StepActor,
     pack_by_value,
-    read_reply,
+    read_answer,
 )
 from planvec.backends.ray.cluster import Cluster, cluster_nodes
 from planvec.backends.sharded.backend import Sharded
@@ -336,8 +335,8 @@ class RayWorker(WorkerClient):
             self.complete(pending, lambda: unreadable)
         else:
             self._launcher.num_cautious = max(0, self._launcher.num_cautious - 1)
-            reply: Reply = future.result()
-            self.complete(pending, partial(read_reply, reply), reply.rss)
+            outcome, rss = future.result()
+            self.complete(pending, partial(read_answer, outcome), rss)
 
     # -- time ---------------------------------------------------------------------------------------
 
