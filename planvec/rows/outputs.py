@@ -86,10 +86,8 @@ class Outputs:
                 self.new_states[rows] = part.new_states
             else:
                 self._blocks()[rows] = part._blocks()
-        if isinstance(self.observations, (np.ndarray, list)):
-            self.observations[rows] = part.observations
-        elif self.observations is not None:
-            copy_rows(part.observations, take_rows(self.observations, rows))
+        if self.observations is not None:
+            copy_rows(part.observations, self.observations, rows)
         if self.rewards is not None:
             for whole, values in zip(self.numbers, part.numbers, strict=True):
                 whole[rows] = values

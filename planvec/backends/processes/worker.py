@@ -196,14 +196,11 @@ class ProcessWorker(WorkerClient):
         if form is None:
             verb, payload = write_request(request)
         else:
-            slot = self._slot(self._num_answered + len(self._sent) + 1, request.num_rows)
-            verb, payload = form.verb, form.write(request, slot)
+            ticket = self._num_answered + len(self._sent) + 1
+            slot = self._slots[ticket % NUM_SLOTS]  # those of two tickets in a row are different
+            verb, payload = form.verb, form.write(request, slot.first(request.num_rows))
         # The process may be writing, too: if both sides write, neither reads.
         return None if len(payload) > _SMALL and self._sent else (verb, payload)
-
-    def _slot(self, ticket: int, num_rows: int) -> Slot:
-        """Return the first rows of the slot of a request: those of two tickets in a row are different."""
-        return self._slots[ticket % NUM_SLOTS].first(num_rows)
 
     def _post(self, pending: Pending, message: tuple[bytes, bytes]) -> None:
         verb, payload = message
@@ -245,7 +242,7 @@ class ProcessWorker(WorkerClient):
         pending = self._sent[0]
         has_slot = type(pending.request) in FORMS
         may_step = has_slot or isinstance(pending.request, ServedRequest)
-        slot = self._slot(ticket, frame.num_rows) if has_slot else None
+        slot = self._slots[ticket % NUM_SLOTS].first(frame.num_rows) if has_slot else None
         rss, now = 0, time.monotonic()
         if self.max_rss is not None and may_step and now >= self._next_memory_check:
             self._next_memory_check, rss = now + _MEMORY_CHECK_SECONDS, self.memory_used()

@@ -173,7 +173,8 @@ class Sharded(Backend):
                 break
         with self._lock:
             error = self._recovery.restart_failed() if self._recovery.num_failed else None
-            error = error or self._finish_audit()
+            if self._audit_call is not None:
+                error = error or self._finish_audit(*self._audit_call)
             if error is not None:
                 return Failed(error)
             call = self._new_call(request, self._paces[type(request)], keep)
@@ -277,13 +278,12 @@ class Sharded(Backend):
             second = min(ready, key=lambda record: len(record.chunks))
             self._audit_call = self._submit_to(row.request, second), second.worker.name
 
-    def _finish_audit(self) -> PlanvecError | None:
+    def _finish_audit(self, call: Call[Any], name: str) -> PlanvecError | None:
         """Return the error of an audit that is complete and has found a difference, once; else None."""
-        row, repeated = self._audited, self._audit_call
-        if row is None or repeated is None or not repeated[0].is_done:
+        row = self._audited
+        if row is None or not call.is_done:
             return None
         self._audited = self._audit_call = None
-        call, name = repeated
         if call.error is None:
             self.stats.audited_rows += 1
             return row.compare(call.prepare(), name)
