@@ -182,7 +182,7 @@ class Sharded(Backend):
                 if self._closed:  # by another thread or a signal handler, since the check above
                     call.fail(ClosedError("the workers were closed"))
                 if not call.is_done:
-                    self._queue.add(call)
+                    self._queue.calls.append(call)
                     self._dispatch()
                     self._begin_audit()
                     if keep and not call.is_done:  # the caller may change the arrays from now on
@@ -338,7 +338,7 @@ class Sharded(Backend):
         chunk.future = future
         if not chunk.call.is_extra:
             record.chunks.append(chunk)
-        self.stats.num_chunks += chunk.call.is_counted
+            self.stats.num_chunks += chunk.call.request.is_counted
         future.add_done_callback(partial(self._answered, record, chunk))
         if chunk.future is future:  # otherwise the worker has exited, and the chunk is queued again
             chunk.is_submitted = True
@@ -412,7 +412,7 @@ class Sharded(Backend):
     def _submit_to(self, request: Request[T], record: WorkerRecord) -> Call[T]:
         """Submit a whole request to one worker, before all others, even if the worker is not ready yet."""
         call = self._new_call(request, Pace(), True)
-        call.is_counted, call.is_extra = False, True
+        call.is_extra = True
         chunk = call.next_chunk(1, 1)
         assert chunk is not None
         self._submit(record, chunk)

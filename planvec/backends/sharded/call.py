@@ -58,8 +58,8 @@ class Call(Promise[T]):
     # are done.
 
     # All methods except `done`, `result` and `abandon` are called with `lock` held.
-    # `is_counted`: Whether its chunks count in `Stats`. `is_extra`: Whether its chunks take no place from
-    # others: a base state for one worker, an audit.
+    # `is_extra`: Whether its chunks take no place from others and do not count in `Stats`: a base state for
+    # one worker, an audit.
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Call(Promise[T]):
     ) -> None:
         self.num_rows = num_rows = request.num_rows
         self.request = request
-        self.is_counted, self.is_extra = request.is_counted, False
+        self.is_extra = False
         self.cutter = Cutter(num_rows, request.steps, pace, is_async)  # chooses the sizes of the chunks
         self.is_done = request.has_rows and not num_rows  # whether the call is complete or has failed
         self._waiter = waiter

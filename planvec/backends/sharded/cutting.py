@@ -147,12 +147,9 @@ class Cutter:
             self._num_learned += num_rows
             self._total += seconds
             if self._num_learned == self._num_rows and self._total > _JUDGED_SECONDS * self._num_workers:
-                self._learn_balance()
-
-    def _learn_balance(self) -> None:
-        """Estimate the work of each worker if the batch were cut into one range per worker."""
-        stops = sorted(self._seconds)
-        until = np.cumsum([self._seconds[stop] for stop in stops])
-        bounds = np.linspace(0, self._num_rows, self._num_workers + 1)
-        work = np.diff(np.interp(bounds, [0, *stops], [0.0, *until]))
-        self._pace.learn_balance(float(work.mean()), float(work.max()))
+                # Estimate the work of each worker if the batch were cut into one range per worker.
+                stops = sorted(self._seconds)
+                until = np.cumsum([self._seconds[stop] for stop in stops])
+                bounds = np.linspace(0, self._num_rows, self._num_workers + 1)
+                work = np.diff(np.interp(bounds, [0, *stops], [0.0, *until]))
+                self._pace.learn_balance(float(work.mean()), float(work.max()))

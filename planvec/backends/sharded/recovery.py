@@ -65,18 +65,14 @@ class Queue:
 
     def __init__(self) -> None:
         self._retries: list[Chunk] = []
-        self._calls: deque[Call[Any]] = deque()
+        self.calls: deque[Call[Any]] = deque()
 
     def is_empty(self) -> bool:
         """Return whether no chunk waits. Removes calls that are cut."""
-        calls = self._calls
+        calls = self.calls
         while calls and calls[0].is_cut:
             calls.popleft()
         return not (calls or self._retries)
-
-    def add(self, call: Call[Any]) -> None:
-        """Append a call."""
-        self._calls.append(call)
 
     def retry(self, *chunks: Chunk) -> None:
         """Insert chunks before all others, in this order."""
@@ -97,18 +93,18 @@ class Queue:
                 for retry in self._retries:
                     if retry.bound_to is bound_to:
                         return retry
-        while self._calls:
-            chunk = self._calls[0].next_chunk(num_workers, record.worker.capacity)
+        while self.calls:
+            chunk = self.calls[0].next_chunk(num_workers, record.worker.capacity)
             if chunk is not None:
                 return chunk
-            self._calls.popleft()
+            self.calls.popleft()
         return None
 
     def fail_waiting(self, error: PlanvecError) -> None:
         """Fail every call that has chunks in this queue, except those bound to one worker."""
         retries = [one for one in self._retries if one.bound_to is None and not one.is_submitted]
-        calls = [call for call in self._calls if call.is_waiting]
-        for call in [*(one.call for one in retries), *calls]:
+        waiting = [call for call in self.calls if call.is_waiting]
+        for call in [*(one.call for one in retries), *waiting]:
             call.fail(error)
 
 
