@@ -101,8 +101,15 @@ class RowRequest(Request[T]):
         return FlagBatch(self.states, self.has_observations, self.return_state)
 
     def new_outputs(self, about: EnvDescription) -> Outputs:
-        space = about.observation_space if self.has_observations else None
-        return Outputs.of_steps(len(self.states), about.state_dtype, space, self.return_state)
+        num_rows = len(self.states)
+        return Outputs(
+            new_states=np.empty(num_rows, about.state_dtype) if self.return_state else None,
+            observations=empty_rows(about.observation_space, num_rows) if self.has_observations else None,
+            rewards=np.empty(num_rows, np.float64),
+            terminated=np.empty(num_rows, np.bool_),
+            truncated=np.empty(num_rows, np.bool_),
+            num_steps=np.empty(num_rows, np.int64),
+        )
 
 
 @dataclass(slots=True)
