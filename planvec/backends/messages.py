@@ -59,9 +59,8 @@ def explain(value: Any, error: Exception) -> str:
     what = f"an object of type {type(visited[-1]).__qualname__}"
     # the last object that has a name in those before it, or one that contains it
     for index in reversed(range(len(visited))):
-        if _error_of_pickling(visited[index]) is not None and (
-            name := _name_of(visited[index], visited[:index])
-        ):
+        one = visited[index]
+        if _error_of_pickling(one) is not None and (name := _name_of(one, visited[:index])):
             what = name
             break
     return f"{what} cannot be pickled ({type(error).__name__}: {error})"
