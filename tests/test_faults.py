@@ -26,6 +26,7 @@ from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 from marks import slow_after
 from methods import METHODS
 from processes import is_zombie_or_gone, wait_until_dead
+from toy_workers import ThreadWorker
 
 import planvec
 from planvec import ExternalProcess, PlanEnv
@@ -35,6 +36,7 @@ from planvec.backends.client import Waiter
 from planvec.backends.processes import starting
 from planvec.backends.processes import worker as worker_module
 from planvec.backends.sharded.call import Call, Pace
+from planvec.backends.sharded.recovery import Queue, WorkerRecord
 from planvec.rows import check_step
 
 
@@ -477,6 +479,24 @@ def test_a_chunk_can_be_split_as_often_as_it_has_rows() -> None:
         call.deliver(rest, env.stepper.perform(rest.request()))
         assert call.done()
         assert len(call.result().rewards) == 3000
+
+
+def test_a_retried_chunk_that_a_worker_has_is_not_failed_with_those_that_wait() -> None:
+    with PlanEnv("CartPole-v1") as env:
+        about = env.stepper.description
+        request = check_step(about, np.zeros(4, int), env.get_state(), 1, None, True, "raise")
+        call = Call(request, about, Pace(), Waiter(), threading.RLock(), Stats(), False, set())
+        chunk = call.next_chunk(1, 4)
+        assert chunk is not None
+        chunk.is_submitted = True
+        queue, worker = Queue(), WorkerRecord(ThreadWorker(lambda: PlanEnv("CartPole-v1"), 0))
+        queue.retry(chunk)
+        assert queue.next_chunk(worker, 1) is chunk
+        chunk.is_submitted = True
+        queue.fail_waiting(planvec.WorkerStartError("the other worker cannot start"))
+        call.deliver(chunk, env.stepper.perform(chunk.request()))
+        assert len(call.result().rewards) == 4
+        worker.worker.close()
 
 
 # -- what cannot be sent ---------------------------------------------------------------------------

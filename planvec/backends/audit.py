@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
-from planvec.rows import Answer, Outputs, Request
+from planvec.rows import Answer, Outputs, Request, check_integer
 from planvec.stepping import output_difference
 
 DEFAULT_AUDIT = 0.005  # fraction of the time that is spent on audits unless the user chooses another
@@ -45,11 +45,11 @@ class AuditedRow:
     ) -> UnsupportedEnvError | None:
         """Return the error to raise if the second results differ from the first ones, else None."""
         difference = output_difference(self.expected, answer.outputs)
-        return None if difference is None else UnsupportedEnvError(self.text(stepped_by, difference, advice))
+        return None if difference is None else self.error(stepped_by, difference, advice)
 
-    def text(self, stepped_by: str, difference: str, advice: str = ENV_ADVICE) -> str:
-        """Return the message of an error."""
-        return (
+    def error(self, stepped_by: str, difference: str, advice: str = ENV_ADVICE) -> UnsupportedEnvError:
+        """Return the error for a difference."""
+        return UnsupportedEnvError(
             f"audit: row {self.row} of an earlier {self.request.verb} was repeated and gave another result "
             f"({self.stepped_by}, then {stepped_by}): {difference}. {advice}; audit=0 switches this check off"
         )
@@ -84,8 +84,7 @@ def check_limits(timeout: Any, max_restarts: Any, max_worker_rss: Any, audit: An
     # `timeout`: Seconds above 0, or None. `max_worker_rss`: Bytes above 0, or None.
     if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
         raise InvalidBatchError(f"timeout: expected seconds above 0, or None, got {timeout!r}")
-    if isinstance(max_restarts, bool) or not isinstance(max_restarts, int) or max_restarts < 0:
-        raise InvalidBatchError(f"max_restarts: expected an integer of at least 0, got {max_restarts!r}")
+    check_integer("max_restarts", max_restarts, 0)
     is_bytes = isinstance(max_worker_rss, int) and not isinstance(max_worker_rss, bool)
     if max_worker_rss is not None and not (is_bytes and max_worker_rss > 0):
         raise InvalidBatchError(f"max_worker_rss: expected bytes above 0, or None, got {max_worker_rss!r}")

@@ -236,8 +236,8 @@ class Pending:
         # `is_current`: whether the worker was executing this request; no other one can be the cause.
         if isinstance(exit.error, ClosedError):
             self.finish(error=exit.error)
-            return
-        self.finish(error=exit if is_current or not exit.is_cause else exit.of_another())
+        else:
+            self.finish(error=exit if is_current or not exit.is_cause else exit.of_another())
 
     def describe(self) -> str:
         """Return the text for messages, such as "step of 8 rows"."""
@@ -340,19 +340,12 @@ def check_same(name: str, first: EnvDescription, description: EnvDescription, ho
         one, other = getattr(first, what), getattr(description, what)
         if one != other:
             raise WorkerStartError(f"{made}: its {what} is {other}, not {one}")
-    difference = _difference(first, description)
-    if difference:
-        raise WorkerStartError(f"{made}: {difference}")
-
-
-def _difference(first: EnvDescription, other: EnvDescription) -> str:
-    """Return how two environments differ in what they hold or how they behaved; "" if they do not."""
-    if (other.state_format, other.fingerprint) != (first.state_format, first.fingerprint):
-        return _DIFFERENT
-    for number, (one, another) in enumerate(zip(first.walk, other.walk, strict=False), 1):
-        if one != another:
-            return (
-                f"step {number} of the same random walk had another outcome. {_DIFFERENT}. If it depends on "
-                "the order of a set of objects, which follows their addresses, use a dict or a list instead"
+    if (description.state_format, description.fingerprint) != (first.state_format, first.fingerprint):
+        raise WorkerStartError(f"{made}: {_DIFFERENT}")
+    for number, (one, other) in enumerate(zip(first.walk, description.walk, strict=False), 1):
+        if one != other:
+            raise WorkerStartError(
+                f"{made}: step {number} of the same random walk had another outcome. {_DIFFERENT}. If it "
+                "depends on the order of a set of objects, which follows their addresses, use a dict or a "
+                "list instead"
             )
-    return ""

@@ -405,9 +405,7 @@ class WorkerClient(ABC):
             WorkerExit(
                 reason,
                 f"{self.text()} {how}",
-                is_cause=blame.is_cause,
-                row=blame.row,
-                step=blame.step,
+                **blame._asdict(),
                 was_starting=not self.is_ready,
                 was_killed=was_killed,
             )
@@ -529,7 +527,7 @@ class Waiter:
             finally:
                 self._give_up_lead()
 
-    def wait_for(self, is_done: Callable[[], bool], timeout: float | None) -> None:
+    def wait_for(self, is_done: Callable[[], bool], timeout: float | None = None) -> None:
         """Wait until `is_done()` returns True."""
         # `is_done` is evaluated after every message, so it must be cheap.
         # `timeout`: Seconds to wait in total, or None for no limit.
@@ -541,24 +539,19 @@ class Waiter:
                 raise WorkerTimeoutError(
                     f"not ready within {timeout:g} s; the promise stays valid: call result() again"
                 )
-            if self._group is not None and self._leader_lock.acquire(blocking=False):
-                try:
-                    self._lead(self._group, is_done, deadline)
-                finally:
-                    self._give_up_lead()
-            else:
+            if self._group is None or not self._leader_lock.acquire(blocking=False):
                 self._follow(is_done, deadline)
-
-    def _lead(self, group: WorkerGroup, is_done: Callable[[], bool], deadline: float | None) -> None:
-        """Handle messages until `is_done()` or the deadline."""
-        while not is_done():
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                return
-            if not group.wait(left):
-                self._on_idle()
-            if self._num_followers:
-                self.notify()
+                continue
+            try:
+                left: float | None = None
+                while not is_done():
+                    if deadline is not None and (left := deadline - time.monotonic()) <= 0:
+                        break
+                    if not self._group.wait(left):
+                        self._on_idle()
+                    self.notify()
+            finally:
+                self._give_up_lead()
 
     def _give_up_lead(self) -> None:
         self._leader_lock.release()

@@ -77,11 +77,7 @@ class InProcess:
 
     def row_use(self) -> Perform:
         """Return a function that performs requests, and writes their results into given arrays."""
-
-        def perform(request: Request[Any], outputs: Outputs) -> None:
-            self._perform(request, outputs)
-
-        return perform
+        return self._perform
 
     def _repeat_one(self, request: Request[Any], answer: Answer) -> None:
         """Let the environment step a row again if it is time for an audit; raise if the results differ."""

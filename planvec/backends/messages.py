@@ -59,7 +59,8 @@ def explain(value: Any, error: Exception) -> str:
     what = f"an object of type {type(visited[-1]).__qualname__}"
     # the last object that has a name in those before it, or one that contains it
     for index in reversed(range(len(visited))):
-        if not _can_be_pickled(visited[index]) and (name := _name_of(visited[index], visited[:index])):
+        one = visited[index]
+        if _error_of_pickling(one) is not None and (name := _name_of(one, visited[:index])):
             what = name
             break
     return f"{what} cannot be pickled ({type(error).__name__}: {error})"
@@ -176,12 +177,12 @@ class _Tracer(_Pickler):
         return super().reducer_override(value)
 
 
-def _can_be_pickled(value: Any) -> bool:
+def _error_of_pickling(value: Any) -> Exception | None:
     try:
         pickle_for_worker(value)
-    except Exception:
-        return False
-    return True
+    except Exception as error:
+        return error
+    return None
 
 
 def _name_of(culprit: Any, visited: list[Any]) -> str:
@@ -319,28 +320,24 @@ _CURES = (
 def pickle_factory(factory: Callable[[], Any], other_cure: str = "") -> bytes:
     """Pickle a factory for workers."""
     specs = dict(registry)
-    try:
+    with contextlib.suppress(Exception):
         # In one pickle, since the functions of a script share its variables.
         return pickle_for_worker((factory, specs))
-    except Exception:
-        try:
-            pickle_for_worker(factory)
-        except Exception as error:
-            raise WorkerStartError(
-                f"factory: {explain(factory, error)}: {_CURES}{other_cure}; nothing was started"
-            ) from error
+    error = _error_of_pickling(factory)
+    if error is not None:
+        raise WorkerStartError(
+            f"factory: {explain(factory, error)}: {_CURES}{other_cure}; nothing was started"
+        ) from error
     return pickle_for_worker((factory, {env_id: _sendable(spec) for env_id, spec in specs.items()}))
 
 
 def _sendable(spec: EnvSpec) -> EnvSpec:
     """Return a spec, or if it cannot be pickled one that raises the reason when it is made."""
-    try:
-        pickle_for_worker(spec)
-    except Exception as error:
-        text = f"{spec.id}: {explain(spec, error)}: {_CURES}"
-        refuse = partial(_refuse, text)
-        return dataclasses.replace(spec, entry_point=refuse, vector_entry_point=refuse, kwargs={})
-    return spec
+    error = _error_of_pickling(spec)
+    if error is None:
+        return spec
+    refuse = partial(_refuse, f"{spec.id}: {explain(spec, error)}: {_CURES}")
+    return dataclasses.replace(spec, entry_point=refuse, vector_entry_point=refuse, kwargs={})
 
 
 def _refuse(text: str, **_: Any) -> NoReturn:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from planvec.errors import PlanvecError
 from planvec.rows.infos import Columns
-from planvec.rows.space_arrays import copy_rows, empty_rows, raw, take_rows
+from planvec.rows.space_arrays import copy_rows, raw, take_rows
 
 Errors = dict[int, PlanvecError]  # row -> the error of that row
 # rewards, `terminated`, `truncated`, numbers of steps: `[B]` each
@@ -35,25 +34,6 @@ class Outputs:
     # the new states as blocks of bytes, which NumPy copies faster; None for objects, or if nothing was copied
     # yet
     state_blocks: NDArray[np.void] | None = None
-
-    @classmethod
-    def of_steps(
-        cls,
-        num_rows: int,
-        state_dtype: np.dtype[Any],  # the dtype of one state
-        observation_space: gymnasium.Space[Any] | None,
-        return_state: bool = True,
-    ) -> Outputs:
-        """Return uninitialised arrays for the results of steps or rollouts."""
-        space = observation_space
-        return cls(
-            new_states=np.empty(num_rows, state_dtype) if return_state else None,
-            observations=None if space is None else empty_rows(space, num_rows),
-            rewards=np.empty(num_rows, np.float64),
-            terminated=np.empty(num_rows, np.bool_),
-            truncated=np.empty(num_rows, np.bool_),
-            num_steps=np.empty(num_rows, np.int64),
-        )
 
     @property
     def numbers(self) -> Numbers:
@@ -86,10 +66,8 @@ class Outputs:
                 self.new_states[rows] = part.new_states
             else:
                 self._blocks()[rows] = part._blocks()
-        if isinstance(self.observations, (np.ndarray, list)):
-            self.observations[rows] = part.observations
-        elif self.observations is not None:
-            copy_rows(part.observations, take_rows(self.observations, rows))
+        if self.observations is not None:
+            copy_rows(part.observations, self.observations, rows)
         if self.rewards is not None:
             for whole, values in zip(self.numbers, part.numbers, strict=True):
                 whole[rows] = values

@@ -67,14 +67,11 @@ class Completed(Promise[T_co]):
         return self._value
 
 
-class Failed(Promise[NoReturn]):
+class Failed(Completed[NoReturn]):
     """Holds the error of a call that has failed: `result()` raises it."""
 
     def __init__(self, error: PlanvecError) -> None:
         self._error = error
-
-    def done(self) -> bool:
-        return True
 
     def result(self, timeout: float | None = None) -> NoReturn:
         raise self._error

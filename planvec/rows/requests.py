@@ -81,6 +81,8 @@ class RowRequest(Request[T]):
     has_rows = True
 
     states: NDArray[Any]  # `[B]`
+    return_state: bool = True  # whether the outputs have states
+    has_observations: bool = True  # whether the outputs have observations
     _arrays: ClassVar[tuple[str, ...]] = ("states",)  # the fields that are arrays, trees or lists, or None
 
     @property
@@ -96,7 +98,18 @@ class RowRequest(Request[T]):
         return replace(self, **copies)  # type: ignore[type-var]
 
     def flagged(self) -> FlagBatch:
-        return FlagBatch(self.states, has_observations=False, return_state=True)
+        return FlagBatch(self.states, self.has_observations, self.return_state)
+
+    def new_outputs(self, about: EnvDescription) -> Outputs:
+        num_rows = len(self.states)
+        return Outputs(
+            new_states=np.empty(num_rows, about.state_dtype) if self.return_state else None,
+            observations=empty_rows(about.observation_space, num_rows) if self.has_observations else None,
+            rewards=np.empty(num_rows, np.float64),
+            terminated=np.empty(num_rows, np.bool_),
+            truncated=np.empty(num_rows, np.bool_),
+            num_steps=np.empty(num_rows, np.int64),
+        )
 
 
 @dataclass(slots=True)
@@ -107,12 +120,8 @@ class FlagBatch(RowRequest[None]):
     mask_errors = True
 
     states: NDArray[Any]  # `[B]`
-    has_observations: bool  # whether the outputs have observations (zeros), as for steps
-    return_state: bool  # whether the outputs have states
-
-    def new_outputs(self, about: EnvDescription) -> Outputs:
-        space = about.observation_space if self.has_observations else None
-        return Outputs.of_steps(len(self.states), about.state_dtype, space, self.return_state)
+    has_observations: bool  # zeros, as for steps
+    return_state: bool
 
 
 @dataclass(slots=True)
@@ -169,13 +178,6 @@ class StepBatch(RowRequest[Transitions]):
         one = take_rows(self.actions, slice(row, row + 1))
         return list_rows(space, one, as_ints=True)[0]
 
-    def flagged(self) -> FlagBatch:
-        return FlagBatch(self.states, has_observations=True, return_state=self.return_state)
-
-    def new_outputs(self, about: EnvDescription) -> Outputs:
-        space = about.observation_space
-        return Outputs.of_steps(len(self.states), about.state_dtype, space, self.return_state)
-
     def result(self, about: EnvDescription, answer: Answer) -> Transitions:
         outputs = answer.outputs
         rewards, terminated, truncated, num_steps = outputs.numbers
@@ -210,6 +212,7 @@ class RolloutBatch(RowRequest[Rollouts]):
 
     verb = "rollout"
     is_counted = True
+    has_observations = False
     _arrays = ("states", "actions", "seeds")
 
     states: NDArray[Any]  # `[B]`
@@ -270,9 +273,6 @@ class RolloutBatch(RowRequest[Rollouts]):
             return None  # it depends on the states on the way
         return next(islice(self.sequences(space, True)(row), step, None), None)
 
-    def new_outputs(self, about: EnvDescription) -> Outputs:
-        return Outputs.of_steps(len(self.states), about.state_dtype, None)
-
     def result(self, about: EnvDescription, answer: Answer) -> Rollouts:
         assert answer.outputs.new_states is not None
         returns, terminated, truncated, num_steps = answer.outputs.numbers
@@ -312,6 +312,7 @@ class ObserveBatch(RowRequest[Any]):
     """Asks for the observations of B states."""
 
     verb = "observe"
+    return_state = False
 
     states: NDArray[Any]  # `[B]`
 

@@ -191,18 +191,14 @@ def stack_rows(space: Space[Any], rows: Sequence[Any], out: Any) -> None:
 
 
 def _column(space: Space[Any], rows: Sequence[Any], key: Any) -> list[Any]:
+    column: list[Any] = []
     try:
-        return [row[key] for row in rows]
-    except (KeyError, IndexError, TypeError):
-        for index, row in enumerate(rows):
-            try:
-                row[key]
-            except (KeyError, IndexError, TypeError) as error:
-                raise EnvError(
-                    f"observation: expected an element of {space}, got {row!r} without {key!r}",
-                    row=index,
-                ) from error
-        raise
+        for row in rows:
+            column.append(row[key])
+    except (KeyError, IndexError, TypeError) as error:
+        text = f"observation: expected an element of {space}, got {row!r} without {key!r}"
+        raise EnvError(text, row=len(column)) from error
+    return column
 
 
 def _fits(space: Space[Any], stacked: NDArray[Any]) -> bool:

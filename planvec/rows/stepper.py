@@ -147,7 +147,7 @@ class KernelUse:
 
 
 # `perform(request, outputs)` performs a request in the calling thread and writes its results
-Perform = Callable[[Request[Any], Outputs], None]
+Perform = Callable[[Request[Any], Outputs], object]
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
 import cloudpickle
 import numpy as np
@@ -32,6 +32,7 @@ from planvec.rows import (
     Outputs,
     Request,
     RolloutBatch,
+    RowRequest,
     StepBatch,
     copy_rows,
     decode_columns,
@@ -60,7 +61,7 @@ def write_answer(answer: Answer, slot: Slot) -> bytes:
     )
     if rest.new_states is None and rest.observations is None and not answer.errors:
         if not answer.columns:
-            return b""
+            return b""  # everything lies in the slot
         encoded = encode_columns(answer.columns)
         if encoded is not None:
             return _COLUMNS + encoded
@@ -172,27 +173,39 @@ class ServedRequest(Request[Any]):
 
 # -- Writes requests over rows into a slot in the parent, and reads them in the worker -----------------------
 
-R = TypeVar("R", bound=Request[Any])
 
+class Form:
+    """Writes requests of one kind: what is no array of fixed size is pickled."""
 
-class Form(ABC, Generic[R]):
-    """Writes requests of one kind."""
+    verb: ClassVar[bytes] = b"rows"  # name of the form in messages: at most 16 ASCII characters
 
-    verb: ClassVar[bytes]  # name of the form in messages: at most 16 ASCII characters
-
-    @abstractmethod
-    def write(self, request: R, slot: Slot) -> bytes:
+    def write(self, request: Any, slot: Slot) -> bytes:
         """Write a request into the first rows of a slot, and return the rest; empty if there is none."""
+        rest, num_actions = replace(request, states=_write_states(request.states, slot)), 0
+        if isinstance(request, RolloutBatch) and request.actions is not None:
+            count = request.num_rows * request.horizon
+            target = slot.rollout_tree(count)
+            if target is not None:
+                copy_rows(request.actions, target)
+                rest.actions, num_actions = None, count
+        return pickle.dumps((rest, num_actions), protocol=5)
 
-    @abstractmethod
-    def read(self, slot: Slot, payload: bytes) -> tuple[R, Outputs]:
+    def read(self, slot: Slot, payload: bytes) -> tuple[Any, Outputs]:
         """Return the request that `write` wrote, and the arrays for the outputs of its rows."""
+        request, num_actions = pickle.loads(payload)
+        if request.states is None:
+            request.states = slot.states
+        if num_actions:
+            request.actions = slot.rollout_tree(num_actions)
+        return request, _outputs(slot, request)
 
 
 _HAS_SEEDS, _RETURN_STATE, _MASK_ERRORS = 1, 2, 4  # the bits of `Slot.flags`
 
 
-class _StepForm(Form[StepBatch]):
+class _StepForm(Form):
+    """Writes steps. A pickle would take longer than a step of a small environment."""
+
     verb = b"step"
 
     def write(self, request: StepBatch, slot: Slot) -> bytes:
@@ -224,61 +237,17 @@ class _StepForm(Form[StepBatch]):
             bool(flags & _RETURN_STATE),
             bool(flags & _MASK_ERRORS),
         )
-        return request, _outputs(slot, request.return_state, has_observations=True)
-
-
-class _RolloutForm(Form[RolloutBatch]):
-    verb = b"rollout"
-
-    def write(self, request: RolloutBatch, slot: Slot) -> bytes:
-        if request.seeds is not None:
-            slot.seeds[:] = request.seeds
-        rest = replace(request, states=_write_states(request.states, slot), seeds=None)
-        num_actions = 0
-        if request.actions is not None:
-            count = request.num_rows * request.horizon
-            target = slot.rollout_tree(count)
-            if target is not None:
-                copy_rows(request.actions, target)
-                rest.actions, num_actions = None, count
-        return pickle.dumps((rest, request.seeds is not None, num_actions), protocol=5)
-
-    def read(self, slot: Slot, payload: bytes) -> tuple[RolloutBatch, Outputs]:
-        request, has_seeds, num_actions = pickle.loads(payload)
-        if request.states is None:
-            request.states = slot.states
-        if has_seeds:
-            request.seeds = slot.seeds
-        if num_actions:
-            request.actions = slot.rollout_tree(num_actions)
-        return request, _outputs(slot, return_state=True, has_observations=False)
-
-
-class _StatesForm(Form[FlagBatch | ObserveBatch]):
-    """Writes requests whose only array are the states."""
-
-    verb = b"states"
-
-    def write(self, request: FlagBatch | ObserveBatch, slot: Slot) -> bytes:
-        return pickle.dumps(replace(request, states=_write_states(request.states, slot)), protocol=5)
-
-    def read(self, slot: Slot, payload: bytes) -> tuple[FlagBatch | ObserveBatch, Outputs]:
-        request: FlagBatch | ObserveBatch = pickle.loads(payload)
-        if slot.states is not None:
-            request.states = slot.states
-        if isinstance(request, FlagBatch):
-            return request, _outputs(slot, request.return_state, request.has_observations)
-        return request, Outputs(observations=_observations(slot))
+        return request, _outputs(slot, request)
 
 
 # type of request -> its form; a request of another type needs no slot
-FORMS: dict[type[Request[Any]], Form[Any]] = {
+FORMS: dict[type[Request[Any]], Form] = {
     StepBatch: _StepForm(),
-    RolloutBatch: _RolloutForm(),
-    FlagBatch: _StatesForm(),
-    ObserveBatch: _StatesForm(),
+    RolloutBatch: Form(),
+    FlagBatch: Form(),
+    ObserveBatch: Form(),
 }
-FORM_OF_VERB: dict[bytes, Form[Any]] = {form.verb: form for form in FORMS.values()}
+FORM_OF_VERB = {form.verb: form for form in FORMS.values()}
 
 
 def write_request(request: Request[Any]) -> tuple[bytes, bytes]:
@@ -298,22 +267,17 @@ def _write_states(states: Any, slot: Slot) -> Any:
     return None
 
 
-def _observations(slot: Slot) -> Any:
-    """Return the arrays for observations in the slot, or a list for observations of variable size."""
-    fixed = slot.outputs.observations
-    return [None] * len(slot.dt) if fixed is None else fixed
-
-
-def _outputs(slot: Slot, return_state: bool, has_observations: bool) -> Outputs:
+def _outputs(slot: Slot, request: RowRequest[Any]) -> Outputs:
     """Return the outputs in a slot, with lists for data of variable size."""
-    fixed = slot.outputs
+    fixed, num_rows = slot.outputs, len(slot.dt)
     is_fixed = fixed.new_states is not None and fixed.observations is not None
-    if return_state and has_observations and is_fixed:
+    if request.return_state and request.has_observations and is_fixed:
         return fixed
-    states = np.empty(len(slot.dt), object) if fixed.new_states is None else fixed.new_states
+    states = np.empty(num_rows, object) if fixed.new_states is None else fixed.new_states
+    observations = [None] * num_rows if fixed.observations is None else fixed.observations
     return replace(
         fixed,
-        new_states=states if return_state else None,
-        state_blocks=fixed.state_blocks if return_state else None,
-        observations=_observations(slot) if has_observations else None,
+        new_states=states if request.return_state else None,
+        state_blocks=fixed.state_blocks if request.return_state else None,
+        observations=observations if request.has_observations else None,
     )

@@ -43,6 +43,9 @@ def open_memory() -> int:
         return os.dup(file.fileno())
 
 
+_OF_ROWS = ("states", "state_blocks", "actions", "dt", "seeds")  # the inputs in a slot, `[B, ...]` each
+
+
 @dataclass(slots=True)
 class Slot:
     """Holds the arrays of one chunk. Letters: B rows."""
@@ -68,16 +71,9 @@ class Slot:
             if len(self._views) >= _MAX_VIEWS:
                 self._views.clear()
             rows = slice(0, num_rows)
-            view = replace(
-                self,
-                states=None if self.states is None else self.states[rows],
-                state_blocks=None if self.state_blocks is None else self.state_blocks[rows],
-                actions=None if self.actions is None else take_rows(self.actions, rows),
-                dt=self.dt[rows],
-                seeds=self.seeds[rows],
-                outputs=self.outputs.part(rows),
-                _views={},
-            )
+            arrays = {name: getattr(self, name) for name in _OF_ROWS}
+            parts = {name: take_rows(array, rows) for name, array in arrays.items() if array is not None}
+            view = replace(self, outputs=self.outputs.part(rows), _views={}, **parts)
             self._views[num_rows] = view  # stored last: a signal handler may raise before
         return view
 

@@ -32,24 +32,15 @@ from planvec.backends.processes.template import STREAMS, receive_number
 from planvec.backends.signals import DelayedSignals, is_from_handler
 from planvec.errors import WorkerStartError
 
-# -- Defines the argument and the result of every start method: a worker to start, and a started process -----
+# -- Defines the result of every start method, a started process ---------------------------------------------
+
+
+# the worker's ends of the channel and of the lifeline, and the file descriptor of the slab; see `child.main`
+WorkerEnds = tuple[socket.socket, socket.socket, int]
 
 
 class StartLostError(OSError):
     """Raised when the process that forks workers ends before it answers. Retry with new sockets."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewWorker:
-    """Holds the arguments of a worker to start; see `child.main`."""
-
-    spec: WorkerSpec  # what it is started with
-    channel: socket.socket  # the worker's end of the channel
-    lifeline: socket.socket  # the worker's end of the lifeline
-    memory: int  # file descriptor of the slab
-    # File descriptor of the parent's end of the lifeline. It becomes readable when the worker and all
-    # processes that inherited the other end have ended.
-    sentinel: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +55,17 @@ class Process:
     forget: Callable[[], object]  # frees the inherited resources in a fork of the parent
     free: Callable[[], object]  # frees the resources of the process, which has ended
 
-    def close(self) -> None:
-        """Free the resources of the process, which has ended."""
-        self.free()
-        os.close(self.handle)
+    def kill(self) -> None:
+        """Kill the process and all processes below it, also those in other process groups."""
+        if not is_readable(self.handle, 0.0):
+            for pid in [*system.descendants(self.pid), self.pid]:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def _open_handle(pid: int, sentinel: int) -> int:
+    # `sentinel`: the parent's end of the lifeline. It becomes readable when the worker and all processes that
+    # inherited the other end have ended.
     return os.pidfd_open(pid) if hasattr(os, "pidfd_open") else os.dup(sentinel)
 
 
@@ -86,15 +81,6 @@ def is_readable(fd: int, seconds: float) -> bool:
     return bool(poll.poll(seconds * 1000))
 
 
-def kill(process: Process) -> None:
-    """Kill a process and all processes below it, also those in other process groups."""
-    if is_readable(process.handle, 0.0):
-        return
-    for pid in [*system.descendants(process.pid), process.pid]:
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-
-
 def end(process: Process, channel: Channel, lifeline: socket.socket, memory: int, owner: int) -> None:
     """End a process and free its resources."""
     # After its channel is closed, the process has GRACE_SECONDS to end by itself. `owner`: pid of the parent;
@@ -103,7 +89,7 @@ def end(process: Process, channel: Channel, lifeline: socket.socket, memory: int
         return
     channel.close()
     if not is_readable(process.handle, GRACE_SECONDS):
-        kill(process)
+        process.kill()
         is_readable(process.handle, GRACE_SECONDS)
     # Kill the remaining members of its process group. Another process can have the same process id only if
     # the process was reaped and no member of its group is left. In this case nothing is killed.
@@ -116,7 +102,8 @@ def end(process: Process, channel: Channel, lifeline: socket.socket, memory: int
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
     process.exit_code(GRACE_SECONDS)
-    process.close()
+    process.free()
+    os.close(process.handle)
     lifeline.close()
     os.close(memory)
 
@@ -130,7 +117,7 @@ def _run(spec: WorkerSpec, channel: socket.socket, lifeline: socket.socket, memo
     main(spec, channel, lifeline, memory)
 
 
-def fork(worker: NewWorker) -> Process:
+def fork(spec: WorkerSpec, ends: WorkerEnds, sentinel: int) -> Process:
     """Start a worker."""
     if multiprocessing.current_process().daemon:  # such as a child of `multiprocessing.Pool`
         raise WorkerStartError(
@@ -139,8 +126,7 @@ def fork(worker: NewWorker) -> Process:
         )
     track_main_classes()
     context: Any = multiprocessing.get_context("fork")
-    arguments = (worker.spec, worker.channel, worker.lifeline, worker.memory)
-    process = context.Process(target=_run, name=worker.spec.name, args=arguments)
+    process = context.Process(target=_run, name=spec.name, args=(spec, *ends))
     process.start()
 
     def exit_code(seconds: float) -> int | None:
@@ -177,14 +163,15 @@ def start_interpreter(
     )
 
 
-def spawn(worker: NewWorker) -> Process:
+def spawn(spec: WorkerSpec, ends: WorkerEnds, sentinel: int) -> Process:
     """Start a worker in a fresh interpreter."""
-    memory = worker.spec.write()
+    channel, lifeline, memory = ends
+    written = spec.write()
     try:
-        fds = (memory, worker.channel.fileno(), worker.lifeline.fileno(), worker.memory)
-        process = start_interpreter(worker.spec, spawned.__name__, fds)
+        fds = (written, channel.fileno(), lifeline.fileno(), memory)
+        process = start_interpreter(spec, spawned.__name__, fds)
     finally:
-        os.close(memory)
+        os.close(written)
 
     def exit_code(seconds: float) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -192,7 +179,7 @@ def spawn(worker: NewWorker) -> Process:
         return None
 
     # A process that waits for a device has not ended: `Popen` reaps it later.
-    handle = _open_handle(process.pid, worker.sentinel)
+    handle = _open_handle(process.pid, sentinel)
     return Process(process.pid, handle, exit_code, partial(_disown, process), process.poll)
 
 
@@ -245,16 +232,17 @@ class _TemplateProcess:
         self._lifeline.close()
         _disown(self._process)
 
-    def fork(self, worker: NewWorker, spec: int) -> Process:
-        """Fork a worker."""
+    def fork(self, spec: int, ends: WorkerEnds, sentinel: int) -> Process:
+        """Fork a worker, whose spec lies in the memory `spec`."""
+        channel, lifeline, memory = ends
         report, theirs = socket.socketpair()
         with contextlib.ExitStack() as undo:
             undo.callback(report.close)
             with theirs, open(os.devnull, "wb") as null:
-                ends = (worker.channel.fileno(), worker.lifeline.fileno(), worker.memory)
+                fds = (theirs.fileno(), spec, channel.fileno(), lifeline.fileno(), memory)
                 streams = (number if _is_open(number) else null.fileno() for number in STREAMS)
                 try:
-                    socket.send_fds(self._requests, [b"f"], [theirs.fileno(), spec, *ends, *streams])
+                    socket.send_fds(self._requests, [b"f"], [*fds, *streams])
                 except ConnectionError:
                     raise self._start_error() from None
             self._wait_for(report)
@@ -263,7 +251,7 @@ class _TemplateProcess:
                 raise self._start_error()
             if pid < 0:
                 raise OSError(-pid, os.strerror(-pid))
-            handle = handles[0] if handles else os.dup(worker.sentinel)
+            handle = handles[0] if handles else os.dup(sentinel)
             undo.pop_all()
         known: int | None = None
         template = self._process  # not `self`, whose sockets would stay open as long as the worker
@@ -321,13 +309,12 @@ _lock = threading.Lock()
 _templates: dict[tuple[frozenset[tuple[str, str]], tuple[str, ...]], _TemplateProcess] = {}
 
 
-def fork_by_template(worker: NewWorker) -> Process:
+def fork_by_template(spec: WorkerSpec, ends: WorkerEnds, sentinel: int) -> Process:
     """Start a worker by a fork of a template process. Start a template first if none runs."""
     # Raises StartLostError if the template was killed or stopped before it answered (`Child` tries again),
     # OSError if the system lacks processes, memory or files.
     # The worker inherits resource limits, umask and CPU affinity from the template, as they were in this
     # process when the template was started.
-    spec = worker.spec
     environ = spec.environ.items()
     variables = frozenset((name, value) for name, value in environ if name.startswith(_READ_AT_IMPORT))
     key = variables, spec.preload
@@ -337,7 +324,7 @@ def fork_by_template(worker: NewWorker) -> Process:
             template = _templates[key] = _TemplateProcess(spec)
     memory = spec.write()
     try:
-        return template.fork(worker, memory)
+        return template.fork(memory, ends, sentinel)
     finally:
         os.close(memory)
 
@@ -351,7 +338,7 @@ def _is_open(fd: int) -> bool:
 
 
 # name -> function that starts a worker, for the start methods that this system supports
-START_METHODS: dict[str, Callable[[NewWorker], Process]] = {}
+START_METHODS: dict[str, Callable[[WorkerSpec, WorkerEnds, int], Process]] = {}
 if hasattr(os, "fork") and hasattr(socket, "send_fds"):
     START_METHODS["template"] = fork_by_template
 START_METHODS["spawn"] = spawn
@@ -430,9 +417,8 @@ class Child:
                     self.channel = Channel(ours, _STALL_SECONDS)
                     undo.callback(self.channel.close)
                     _children.add(self)
-                    sentinel = self.lifeline.fileno()
-                    worker = NewWorker(spec, theirs, child_lifeline, self.memory, sentinel)
-                    self._process = START_METHODS[start_method](worker)
+                    ends = (theirs, child_lifeline, self.memory)
+                    self._process = START_METHODS[start_method](spec, ends, self.lifeline.fileno())
             undo.pop_all()
         self.pid = self._process.pid
         self.handle = self._process.handle
@@ -463,14 +449,10 @@ class Child:
         """Return whether a signal has stopped the process (SIGSTOP); False if the system does not show it."""
         return system.state(self.pid) == "T"
 
-    def memory_used(self) -> int:
-        """Return the bytes of memory that the process uses; 0 if the system does not show it."""
-        return system.bytes_used(self.pid)
-
     def kill(self) -> None:
         """Kill the process and all of its child processes."""
         if not self._is_over:
-            kill(self._process)
+            self._process.kill()
 
     def join(self, seconds: float) -> None:
         """Wait at most `seconds` for the process to end."""

@@ -24,7 +24,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, NoReturn, Protocol, overload, runtime_checkable
+from typing import Any, Literal, NoReturn, overload
 
 from planvec.backends.base import Backend, ExitReason, Pending, WorkerExit
 from planvec.backends.client import NOBODY, START_SECONDS, Blame, Waiter, WorkerClient, WorkerGroup, limit
@@ -42,7 +42,7 @@ from planvec.backends.processes.requests import (
 )
 from planvec.backends.processes.slab import NUM_SLOTS, Slab, Slot, WorkerSpec
 from planvec.backends.processes.starting import DEFAULT_START_METHOD, START_METHODS, Child, capture_spec
-from planvec.backends.processes.system import num_cores
+from planvec.backends.processes.system import bytes_used, num_cores
 from planvec.backends.sharded.backend import Sharded
 from planvec.errors import (
     ClosedError,
@@ -52,7 +52,7 @@ from planvec.errors import (
     WorkerTimeoutError,
 )
 from planvec.rows import Answer, EnvDescription, Outputs, Promise, Request, Transitions, wait_for
-from planvec.stepping import ROW, STEP, TICKET, EnvStepper
+from planvec.stepping import ROW, STEP, TICKET
 
 _SMALL = 32 << 10  # A payload of at most this size fits into the buffer of the socket: sending it never waits
 # time without an answer after which the state of a process is checked: a signal may have stopped it
@@ -82,16 +82,13 @@ class ProcessWorker(WorkerClient):
 
     @property
     def is_foreign(self) -> bool:
-        """Whether this is a copy in a fork of the process that owns the worker."""
         return self._child.is_foreign
 
     def text(self) -> str:
-        """Return the worker in words, for messages."""
         return f"{self.name} (pid {self.pid})"
 
     def memory_used(self) -> int:
-        """Return the bytes of memory that the process uses; 0 if the system does not show it."""
-        return self._child.memory_used()
+        return bytes_used(self.pid)
 
     def kill(self) -> None:
         """Kill the process and all of its child processes (SIGKILL)."""
@@ -125,7 +122,6 @@ class ProcessWorker(WorkerClient):
         self._slots, self._progress = [], None  # the slab is freed with its last view
 
     def finish_close(self, deadline: float) -> None:
-        """Wait for the process until `deadline` (`time.monotonic()`), then kill it and free its resources."""
         self._child.join(max(0.0, deadline - time.monotonic()))
         self._child.kill()
         self._child.end()
@@ -158,7 +154,6 @@ class ProcessWorker(WorkerClient):
     # -- limits -------------------------------------------------------------------------------------
 
     def seconds_left(self, now: float) -> float:
-        """Return the seconds until `check_clock` must be called; infinite if there is no deadline."""
         left = super().seconds_left(now)
         if self._is_running and (self._sent or not self.is_ready):
             return min(left, max(self._since + _STOPPED_SECONDS, self._next_stop_check) - now)
@@ -201,14 +196,11 @@ class ProcessWorker(WorkerClient):
         if form is None:
             verb, payload = write_request(request)
         else:
-            slot = self._slot(self._num_answered + len(self._sent) + 1, request.num_rows)
-            verb, payload = form.verb, form.write(request, slot)
+            ticket = self._num_answered + len(self._sent) + 1
+            slot = self._slots[ticket % NUM_SLOTS]  # those of two tickets in a row are different
+            verb, payload = form.verb, form.write(request, slot.first(request.num_rows))
         # The process may be writing, too: if both sides write, neither reads.
         return None if len(payload) > _SMALL and self._sent else (verb, payload)
-
-    def _slot(self, ticket: int, num_rows: int) -> Slot:
-        """Return the first rows of the slot of a request: those of two tickets in a row are different."""
-        return self._slots[ticket % NUM_SLOTS].first(num_rows)
 
     def _post(self, pending: Pending, message: tuple[bytes, bytes]) -> None:
         verb, payload = message
@@ -250,7 +242,7 @@ class ProcessWorker(WorkerClient):
         pending = self._sent[0]
         has_slot = type(pending.request) in FORMS
         may_step = has_slot or isinstance(pending.request, ServedRequest)
-        slot = self._slot(ticket, frame.num_rows) if has_slot else None
+        slot = self._slots[ticket % NUM_SLOTS].first(frame.num_rows) if has_slot else None
         rss, now = 0, time.monotonic()
         if self.max_rss is not None and may_step and now >= self._next_memory_check:
             self._next_memory_check, rss = now + _MEMORY_CHECK_SECONDS, self.memory_used()
@@ -305,7 +297,6 @@ class ProcessGroup(WorkerGroup):
         self._is_slow = False  # whether the latest answer took longer than polling lasts
 
     def poll(self) -> None:
-        """Handle all messages that have arrived, without waiting."""
         self._refresh()
         while events := self._poll.poll(0):
             self._handle(events)
@@ -313,9 +304,6 @@ class ProcessGroup(WorkerGroup):
         self._check_clock()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until a message arrives or a process exits, and handle it."""
-        # `timeout`: Seconds to wait, or None for no limit.
-        # Returns whether anything was handled.
         self._refresh()
         events = self._spin()
         now = time.monotonic()
@@ -662,30 +650,21 @@ def open_processes(
     return processes
 
 
-@runtime_checkable
-class OpensHere(Protocol):
-    """Makes the environment of a worker, and can make it in this process too."""
-
-    # None if the environment must not be stepped in this process: its code may crash or hang
-    open_here: Callable[[], EnvStepper] | None
-
-
 def over_processes(
     processes: Sequence[ExternalProcess],
     *,
-    timeout: float | None,  # seconds that one chunk may take before its worker is killed; None for no limit
+    timeout: float | None,
     max_restarts: int,
     audit: float,
     max_worker_rss: int | None,
 ) -> Backend:
-    """Return a backend over processes that each host a `PlanEnv`."""
-    # `max_worker_rss`: Bytes of memory above which a worker is replaced between two chunks; None for no
-    # limit.
+    """Return a backend over processes that each host a `PlanEnv`. For the limits, see `limit`."""
     workers = [process._worker for process in processes]
     factory = processes[0].factory
     are_alike = all(process.factory is factory for process in processes)
     is_limited = timeout is not None or max_worker_rss is not None
-    open_here = factory.open_here if isinstance(factory, OpensHere) and are_alike and not is_limited else None
+    # It is None if the environment must not be stepped in this process: its code may crash or hang.
+    open_here = getattr(factory, "open_here", None) if are_alike and not is_limited else None
     backend = Sharded(
         workers,
         group=ProcessGroup(workers),
@@ -701,7 +680,7 @@ def over_processes(
     return backend
 
 
-class ServedProcesses:
+class ServedProcesses(Waiter):
     """Runs processes that each host a `Server`. The caller decides what happens when one exits."""
 
     def __init__(
@@ -716,21 +695,13 @@ class ServedProcesses:
         self.processes = open_processes(factories, start_method=start_method, name=name, preload=preload)
         # their parts that send requests
         self.workers: list[ProcessWorker] = [process._worker for process in self.processes]
-        self._group = ProcessGroup(self.workers)
-        self._waiter = Waiter(self._group)
+        self._processes = ProcessGroup(self.workers)
+        super().__init__(self._processes)
 
     def limit(self, timeout: float | None, max_worker_rss: int | None) -> None:
         """Limit the time and the memory of the processes, which must be ready. See `limit`."""
         limit(self.workers, timeout, max_worker_rss)
 
-    def poll(self) -> None:
-        """Handle all messages that have arrived, without waiting."""
-        self._waiter.poll()
-
-    def wait_for(self, is_done: Callable[[], bool], timeout: float | None = None) -> None:
-        """Wait until `is_done()`, which is evaluated after every message, returns True."""
-        self._waiter.wait_for(is_done, timeout)
-
     def close(self) -> None:
         """Close all processes at the same time, with one common deadline."""
-        self._group.close()
+        self._processes.close()

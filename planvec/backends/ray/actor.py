@@ -8,7 +8,7 @@ import pickle
 import sys
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -74,8 +74,8 @@ def pack(value: Any) -> Packed:
 
 def pack_by_value(value: Any, shared_states: SharedStates) -> Packed:
     """Pack a value that may contain functions and classes of the user's script."""
-    stream, buffers = io.BytesIO(), _Buffers(shared_states)
-    _Pickler(stream, buffers).dump(value)
+    stream, buffers = io.BytesIO(), _Buffers()
+    _Pickler(stream, buffers, shared_states).dump(value)
     return stream.getvalue(), buffers.contents
 
 
@@ -88,52 +88,39 @@ def unpack(data: bytes, buffers: list[Any]) -> Any:
 class _Buffers:
     """Collects the contents of large arrays and states, in the order in which they are pickled."""
 
-    def __init__(self, shared_states: SharedStates | None = None) -> None:
+    def __init__(self) -> None:
         self.contents: list[Any] = []
-        self._shared_states = shared_states
-        self._reference: Any = None
-
-    def reduced(self, state: SavedState) -> Any:
-        """Return how to pickle a large state, whose bytes `add` receives next."""
-        assert self._shared_states is not None
-        restore, (data, *rest) = state.__reduce__()
-        self._reference = self._shared_states.reference(state)
-        return restore, (pickle.PickleBuffer(data), *rest)
+        self.reference: Any = (
+            None  # Ray's reference to what `add` receives next, if it is in the object store
+        )
 
     def add(self, buffer: pickle.PickleBuffer) -> bool:
         """Add the contents of an array or a state. Returns whether they stay in the pickle."""
         contents = np.frombuffer(buffer.raw(), np.uint8)
         if len(contents) < _SMALL:
             return True
-        self.contents.append(contents if self._reference is None else self._reference)
-        self._reference = None
+        self.contents.append(contents if self.reference is None else self.reference)
+        self.reference = None
         return False
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # which has no types
     """Pickles arrays and large states without their contents."""
 
-    def __init__(self, stream: io.BytesIO, buffers: _Buffers) -> None:
+    def __init__(self, stream: io.BytesIO, buffers: _Buffers, shared_states: SharedStates) -> None:
         super().__init__(stream, protocol=5, buffer_callback=buffers.add)
-        self._buffers = buffers
+        self._buffers, self._shared_states = buffers, shared_states
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is SavedState and value.nbytes >= LARGE:
-            return self._buffers.reduced(value)
+            restore, (data, *rest) = value.__reduce__()
+            self._buffers.reference = self._shared_states.reference(value)
+            return restore, (pickle.PickleBuffer(data), *rest)
         return super().reducer_override(value)
 
 
 # each group of methods has a thread of its own, so that it is answered while rows are stepped
 CONCURRENCY_GROUPS = {"watch": 1, "life": 1}
-
-
-@dataclass(slots=True)
-class Reply:
-    """Holds what `StepActor.perform` returns."""
-
-    answer: Packed | None  # the packed answer; None if the request failed
-    failure: Failure | None  # what failed; None if there is an answer
-    rss: int  # bytes of memory that the process of the actor uses; 0 if nobody asked, or the system hides it
 
 
 class StepActor:
@@ -162,8 +149,9 @@ class StepActor:
             result = Failure.of(error)
         return result, _bytes_of_its_own()
 
-    def perform(self, data: bytes, buffers: list[Any], asks_rss: bool) -> Reply:
-        """Perform a packed request. `asks_rss` says whether to tell how much memory is used."""
+    def perform(self, data: bytes, buffers: list[Any], asks_rss: bool) -> tuple[Packed | Failure, int]:
+        """Perform a packed request. Return the packed answer or the failure, and the bytes of memory."""
+        # The bytes are 0 if nobody asks, or if the system hides them.
         assert self._stepper is not None
         progress = self._stepper.loop.progress
         progress[ROW] = -1
@@ -171,11 +159,10 @@ class StepActor:
         try:
             request: Request[Any] = unpack(data, buffers)
             write = partial(_pack_answer, request)
-            packed = self._stepper.perform_and_write(request, None, write)
-            failure = None
+            outcome: Packed | Failure = self._stepper.perform_and_write(request, None, write)
         except BaseException as error:
-            packed, failure = None, Failure.of(error)
-        return Reply(packed, failure, _bytes_of_its_own() if asks_rss else 0)
+            outcome = Failure.of(error)
+        return outcome, _bytes_of_its_own() if asks_rss else 0
 
     @ray.method(concurrency_group="watch")
     def progress(self) -> tuple[int, int, int]:
@@ -203,9 +190,6 @@ def _pack_answer(request: Request[Any], answer: Answer) -> Packed:
     return dump_answer(answer, replace(answer.outputs, values=None, state_blocks=None), value, pack)
 
 
-def read_reply(reply: Reply) -> Answer | PlanvecError:
+def read_answer(outcome: Packed | Failure) -> Answer | PlanvecError:
     """Return an answer, or the error of the environment. Its arrays are views of the object store."""
-    if reply.answer is None:
-        assert reply.failure is not None
-        return reply.failure.to_error()
-    return load_answer(unpack(*reply.answer))
+    return outcome.to_error() if isinstance(outcome, Failure) else load_answer(unpack(*outcome))

@@ -2,8 +2,8 @@
 
     waiting for a place (`node`) -> starting -> ready -> exited -> (restart) -> pausing -> waiting for a place
 
-Ray tells of answers and of the exit of an actor in threads of its own, which only put events into an `Inbox`.
-A thread that waits for an answer handles the events, starts actors and checks the deadlines (see `RayGroup`).
+Ray tells of answers and of the exit of an actor in threads of its own, which only note the events. A thread
+that waits for an answer handles them, starts actors and checks the deadlines (see `RayGroup`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -39,11 +39,10 @@ from planvec.backends.messages import Failure, pickle_factory
 from planvec.backends.ray.actor import (
     CONCURRENCY_GROUPS,
     Packed,
-    Reply,
     SharedStates,
     StepActor,
     pack_by_value,
-    read_reply,
+    read_answer,
 )
 from planvec.backends.ray.cluster import Cluster, cluster_nodes
 from planvec.backends.sharded.backend import Sharded
@@ -191,51 +190,6 @@ class Launcher:
             threading.Thread(target=self.end, name="planvec-ray-end", daemon=True).start()
 
 
-class Inbox:
-    """Collects the results of calls of actors."""
-
-    # Ray calls back in a thread that must not block and must not call Ray, so the results are handled later.
-
-    def __init__(self) -> None:
-        self._handlers: dict[int, Callable[[Any], None]] = {}
-        self._numbers = itertools.count()
-        self._events: deque[tuple[int, Any]] = deque()
-        self._bell = threading.Event()
-
-    def expect(self, reference: Any, handle: Callable[[Any], None]) -> None:
-        """Call `handle(future)` in `deliver` when a call is done."""
-        number = next(self._numbers)
-        self._handlers[number] = handle
-        # Ray keeps the callback until the call is done, which may be never: it must not keep the workers.
-        reference.future().add_done_callback(partial(_put, weakref.ref(self), number))
-
-    def wait(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds for a result. Returns whether there is one."""
-        return self._bell.wait(max(0.0, timeout))
-
-    def deliver(self) -> bool:
-        """Handle all results that have arrived, and return whether there were any."""
-        any_events = False
-        self._bell.clear()
-        while self._events:
-            with DelayedSignals():  # an interrupt must not lose an answer
-                try:
-                    number, future = self._events.popleft()
-                except IndexError:  # another thread has taken it
-                    break
-                self._handlers.pop(number)(future)
-            any_events = True
-        return any_events
-
-
-def _put(reference: weakref.ref[Inbox], number: int, future: Any) -> None:
-    """Note that a call is done, if anyone still waits for it."""
-    inbox = reference()
-    if inbox is not None:
-        inbox._events.append((number, future))
-        inbox._bell.set()
-
-
 _CAPACITY = 1 << 16  # largest number of rows in one request
 # Longest time for a late actor to tell at which row it is. Code that holds the interpreter does not tell.
 _PROGRESS_SECONDS = 1.0
@@ -249,30 +203,26 @@ _NUM_CAUTIOUS = 64
 class RayWorker(WorkerClient):
     """Executes requests in an actor. Implements `backends.base.Worker`."""
 
-    def __init__(self, name: str, launcher: Launcher, inbox: Inbox) -> None:
-        self._launcher, self._inbox = launcher, inbox
+    def __init__(self, name: str, launcher: Launcher, group: RayGroup) -> None:
+        self._launcher, self._group = launcher, group
         self._pid = os.getpid()
         super().__init__(name)
         self.capacity = _CAPACITY
 
     @property
     def is_foreign(self) -> bool:
-        """Whether this is a copy in a fork of the process that owns the worker."""
         return os.getpid() != self._pid
 
     @property
     def has_place(self) -> bool:
-        """Whether the actor runs on a node."""
         return bool(self.node)
 
     @property
     def is_delayed(self) -> bool:
-        """Whether its actor waits for resources, so that the others should go on without it."""
         waits = self.exit is None and not self.node
         return waits and time.monotonic() - self._since > _DELAY_SECONDS
 
     def text(self) -> str:
-        """Return the worker in words, for messages."""
         return f"{self.name} (pid {self.pid}, node {self.node[:8]})" if self.node else self.name
 
     def memory_used(self) -> int:
@@ -302,7 +252,7 @@ class RayWorker(WorkerClient):
                 if actor is self._actor and self._is_running:
                     handle(future)
 
-        self._inbox.expect(reference, handle_unless_replaced)
+        self._group.expect(reference, handle_unless_replaced)
 
     def _placed(self, future: Any) -> None:
         """Make the environment, now that the actor runs on a node."""
@@ -385,13 +335,12 @@ class RayWorker(WorkerClient):
             self.complete(pending, lambda: unreadable)
         else:
             self._launcher.num_cautious = max(0, self._launcher.num_cautious - 1)
-            reply: Reply = future.result()
-            self.complete(pending, partial(read_reply, reply), reply.rss)
+            outcome, rss = future.result()
+            self.complete(pending, partial(read_answer, outcome), rss)
 
     # -- time ---------------------------------------------------------------------------------------
 
     def seconds_left(self, now: float) -> float:
-        """Return the seconds until `check_clock` must be called; infinite if there is no deadline."""
         if self._late_since is not None and self._is_running:
             return self._late_since + _PROGRESS_SECONDS - now
         return super().seconds_left(now)
@@ -427,26 +376,51 @@ _SETUP_SECONDS = 600.0
 class RayGroup(WorkerGroup):
     """Handles what happens to the actors of a backend."""
 
-    def __init__(self, workers: Sequence[RayWorker], inbox: Inbox, launcher: Launcher) -> None:
-        super().__init__(workers)
-        self._workers: Sequence[RayWorker] = workers
-        self._inbox, self._launcher = inbox, launcher
+    # Ray calls back in a thread that must not block and must not call Ray, so the results are handled later.
+
+    def __init__(self, launcher: Launcher) -> None:
+        self.workers: list[RayWorker] = []
+        super().__init__(self.workers)
+        self._launcher = launcher
+        self._handlers: dict[int, Callable[[Any], None]] = {}
+        self._numbers = itertools.count()
+        self._events: deque[tuple[int, Any]] = deque()
+        self._bell = threading.Event()
         self._pid = os.getpid()
         self._started = self._served_at = time.monotonic()
         self._has_place, self._num_told = False, 0
         weakref.finalize(self, launcher.end_later).atexit = False  # Ray itself ends them at exit
 
+    def expect(self, reference: Any, handle: Callable[[Any], None]) -> None:
+        """Call `handle(future)`, in a thread that waits, when a call of an actor is done."""
+        number = next(self._numbers)
+        self._handlers[number] = handle
+        # Ray keeps the callback until the call is done, which may be never: it must not keep the workers.
+        reference.future().add_done_callback(partial(_note_done, weakref.ref(self), number))
+
+    def _deliver(self) -> bool:
+        """Handle all results that have arrived, and return whether there were any."""
+        any_events = False
+        self._bell.clear()
+        while self._events:
+            with DelayedSignals():  # an interrupt must not lose an answer
+                try:
+                    number, future = self._events.popleft()
+                except IndexError:  # another thread has taken it
+                    break
+                self._handlers.pop(number)(future)
+            any_events = True
+        return any_events
+
     def poll(self) -> None:
-        """Handle all events that have happened, without waiting."""
         self._check_owner()
-        self._inbox.deliver()
+        self._deliver()
         self._check_clock()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until something happens, and handle it."""
         self._check_owner()
-        self._inbox.wait(self._seconds(timeout, time.monotonic()))
-        has_any = self._inbox.deliver()
+        self._bell.wait(self._seconds(timeout, time.monotonic()))
+        has_any = self._deliver()
         if not has_any or time.monotonic() >= self._next_clock_check:
             self._check_clock()
         return has_any
@@ -458,19 +432,19 @@ class RayGroup(WorkerGroup):
     def _check_clock(self) -> None:
         error = self._launcher.why_unusable()
         if error is not None:
-            for worker in self._workers:
+            for worker in self.workers:
                 worker.give_up(error)
             return
         super()._check_clock()
         self._tell_who_waits()
-        self._has_place = self._has_place or any(worker.node or worker.exit for worker in self._workers)
+        self._has_place = self._has_place or any(worker.node or worker.exit for worker in self.workers)
         if not self._has_place and time.monotonic() - self._started > _PLACE_SECONDS:
             self._check_first_place()
 
     def _tell_who_waits(self) -> None:
         """Say in the log that workers wait for a place: after a while, and whenever more of them do."""
         now = time.monotonic()
-        num_waiting = sum(worker.is_delayed for worker in self._workers)
+        num_waiting = sum(worker.is_delayed for worker in self.workers)
         if not num_waiting:
             self._served_at, self._num_told = now, 0
         elif now - self._served_at > _TOLD_SECONDS and num_waiting > self._num_told:
@@ -478,7 +452,7 @@ class RayGroup(WorkerGroup):
             what = "a place" + (" or their runtime_env" if self._launcher.options.runtime_env else "")
             needed, nodes = self._amounts()
             text = "%d of %d actors still wait for %s; an actor needs %s, the nodes have %s"
-            _log.warning(text, num_waiting, len(self._workers), what, needed, nodes)
+            _log.warning(text, num_waiting, len(self.workers), what, needed, nodes)
 
     def _check_first_place(self) -> None:
         """Give all workers up if none of them can get a place."""
@@ -497,7 +471,7 @@ class RayGroup(WorkerGroup):
             f"ray_actor_options: no node had room for an actor within {waited:.0f} s. An actor needs "
             f"{needed}, the nodes have {nodes}; {advice}"
         )
-        for worker in self._workers:
+        for worker in self.workers:
             worker.give_up(error)
 
     def _amounts(self) -> tuple[dict[str, float], list[dict[str, float]]]:
@@ -511,6 +485,14 @@ class RayGroup(WorkerGroup):
         super().close()
         if os.getpid() == self._pid:
             self._launcher.end()
+
+
+def _note_done(reference: weakref.ref[RayGroup], number: int, future: Any) -> None:
+    """Note that a call is done, if anyone still waits for it."""
+    group = reference()
+    if group is not None:
+        group._events.append((number, future))
+        group._bell.set()
 
 
 # See `Sharded`. A message to an actor and its answer cost a core about 2 ms, on both sides together.
@@ -531,27 +513,27 @@ def over_ray(
     num_workers: int | None,
     address: str | None,
     actor_options: Mapping[str, Any] | None,
-    timeout: float | None,  # seconds that one chunk may take before its actor is killed; None for no limit
+    timeout: float | None,
     max_restarts: int,
     audit: float,
     max_worker_rss: int | None,
 ) -> Sharded:
-    """Return a backend over actors that each host a `PlanEnv`."""
-    # `max_worker_rss`: Bytes of memory above which an actor is replaced between two chunks; None for no
-    # limit.
+    """Return a backend over actors that each host a `PlanEnv`. For the limits, see `limit`."""
     check_limits(timeout, max_restarts, max_worker_rss, audit)
     pickled = pickle_factory(factory)
     options = ActorOptions(actor_options or {})
     cluster = Cluster(address, options.num_cpus * (num_workers or 1))
     workers: list[RayWorker] = []
     try:
-        launcher, inbox = Launcher(pickled, options, cluster), Inbox()
+        launcher = Launcher(pickled, options, cluster)
+        group = RayGroup(launcher)
+        workers = group.workers
         for index in range(num_places(options.resources) if num_workers is None else num_workers):
             # One by one: the exception that starting one raises must find the others in the list.
-            workers.append(RayWorker(f"planvec-actor-{index}", launcher, inbox))
+            workers.append(RayWorker(f"planvec-actor-{index}", launcher, group))
         backend = Sharded(
             workers,
-            group=RayGroup(workers, inbox, launcher),
+            group=group,
             max_restarts=max_restarts,
             audit=audit,
             message_cost=_MESSAGE_COST,

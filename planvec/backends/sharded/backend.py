@@ -38,12 +38,10 @@ from planvec.errors import (
     ClosedError,
     EnvError,
     PlanvecError,
-    UnsupportedEnvError,
     WorkerStartError,
 )
 from planvec.rows import (
     AllDone,
-    Answer,
     EnvDescription,
     Failed,
     Promise,
@@ -53,60 +51,6 @@ from planvec.rows import (
 from planvec.stepping import EnvStepper
 
 T = TypeVar("T")
-
-
-class Auditor:
-    """Audits one row at a time."""
-
-    # All methods are called with the lock of the backend held.
-
-    def __init__(
-        self,
-        fraction: float,
-        num_workers: int,
-        submit: Callable[[Request[Any], WorkerRecord], Call[Any]],
-        stats: Stats,
-    ) -> None:
-        # While one worker repeats a row, the others may have to wait for it.
-        self._audit = Audit(fraction / num_workers)
-        self._submit = submit
-        self._stats = stats
-        self._row: AuditedRow | None = None
-        self._first: WorkerRecord | None = None
-        self._second: WorkerRecord | None = None
-        self._call: Call[Any] | None = None
-
-    def consider(self, record: WorkerRecord, chunk: Chunk, answer: Answer) -> None:
-        """Keep a row of a chunk that a worker has answered, if it is time for an audit."""
-        if self._row is None and not chunk.is_flagging and chunk.call is not self._call:
-            self._row = self._audit.choose(chunk.call.request, chunk.rows, answer, record.worker.name)
-            self._first = record
-
-    def begin(self, records: Sequence[WorkerRecord]) -> None:
-        """Let a worker step the kept row again: another one than the first time, if there is one."""
-        # It does so after the chunks that it has.
-        if self._row is None or self._call is not None:
-            return
-        others = [record for record in records if record is not self._first] or records
-        ready = [record for record in others if record.worker.is_ready]
-        if ready:
-            self._second = min(ready, key=lambda record: len(record.chunks))
-            self._call = self._submit(self._row.request, self._second)
-
-    def verdict(self) -> PlanvecError | None:
-        """Return the error of an audit that is complete and has found a difference, once; else None."""
-        row, call = self._row, self._call
-        if row is None or call is None or not call.is_done:
-            return None
-        self._row = self._call = None
-        assert self._second is not None
-        error, name = call.error, self._second.worker.name
-        if error is None:
-            self._stats.audited_rows += 1
-            return row.compare(call.prepare(), name)
-        if isinstance(error, EnvError):
-            return UnsupportedEnvError(row.text(name, f"it raised {error.detail}"))
-        return None  # the worker was lost, which says nothing about the environment
 
 
 # -- Steps small batches in this process, where sending them to workers takes longer.
@@ -173,7 +117,10 @@ class Sharded(Backend):
         self._recovery = Recovery(self._records, self._queue, max_restarts, self.stats, self._send_base_state)
         self._paces: defaultdict[type[Request[Any]], Pace] = defaultdict(lambda: Pace(message_cost))
         self._calls: set[Call[Any]] = set()  # not done
-        self._auditor = Auditor(audit, len(workers), self._submit_to, self.stats)
+        # While one worker repeats a row, the others may have to wait for it.
+        self._audit = Audit(audit / len(workers))
+        self._audited: AuditedRow | None = None  # the row that is repeated, one at a time
+        self._audit_call: tuple[Call[Any], str] | None = None  # the call that repeats it, and its worker
         self._dispatching: FrameType | None = None  # of `_dispatch`, while it runs
         self._must_dispatch = False
         self._shared_base_state: list[Any] = []  # the state that `sync_base_state` sent last; empty before
@@ -226,7 +173,8 @@ class Sharded(Backend):
                 break
         with self._lock:
             error = self._recovery.restart_failed() if self._recovery.num_failed else None
-            error = error or self._auditor.verdict()
+            if self._audit_call is not None:
+                error = error or self._finish_audit(*self._audit_call)
             if error is not None:
                 return Failed(error)
             call = self._new_call(request, self._paces[type(request)], keep)
@@ -234,9 +182,9 @@ class Sharded(Backend):
                 if self._closed:  # by another thread or a signal handler, since the check above
                     call.fail(ClosedError("the workers were closed"))
                 if not call.is_done:
-                    self._queue.add(call)
+                    self._queue.calls.append(call)
                     self._dispatch()
-                    self._auditor.begin(self._records)
+                    self._begin_audit()
                     if keep and not call.is_done:  # the caller may change the arrays from now on
                         call.request = call.request.copy()
                     call.prepare()
@@ -318,6 +266,31 @@ class Sharded(Backend):
     def _new_call(self, request: Request[T], pace: Pace, keep: bool) -> Call[T]:
         return Call(request, self.description, pace, self._waiter, self._lock, self.stats, keep, self._calls)
 
+    def _begin_audit(self) -> None:
+        """Let a worker step the kept row again: another one than the first time, if there is one."""
+        # It does so after the chunks that it has.
+        row = self._audited
+        if row is None or self._audit_call is not None:
+            return
+        others = [record for record in self._records if record.worker.name != row.stepped_by]
+        ready = [record for record in others or self._records if record.worker.is_ready]
+        if ready:
+            second = min(ready, key=lambda record: len(record.chunks))
+            self._audit_call = self._submit_to(row.request, second), second.worker.name
+
+    def _finish_audit(self, call: Call[Any], name: str) -> PlanvecError | None:
+        """Return the error of an audit that is complete and has found a difference, once; else None."""
+        row = self._audited
+        if row is None or not call.is_done:
+            return None
+        self._audited = self._audit_call = None
+        if call.error is None:
+            self.stats.audited_rows += 1
+            return row.compare(call.prepare(), name)
+        if isinstance(call.error, EnvError):
+            return row.error(name, f"it raised {call.error.detail}")
+        return None  # the worker was lost, which says nothing about the environment
+
     # -- dispatch -----------------------------------------------------------------------------------
 
     def _dispatch(self) -> None:
@@ -365,7 +338,7 @@ class Sharded(Backend):
         chunk.future = future
         if not chunk.call.is_extra:
             record.chunks.append(chunk)
-        self.stats.num_chunks += chunk.call.is_counted
+            self.stats.num_chunks += chunk.call.request.is_counted
         future.add_done_callback(partial(self._answered, record, chunk))
         if chunk.future is future:  # otherwise the worker has exited, and the chunk is queued again
             chunk.is_submitted = True
@@ -402,7 +375,9 @@ class Sharded(Backend):
             answer = future.result()
             if not chunk.is_flagging:
                 chunk.call.cutter.learn(chunk.rows, answer.seconds)
-            self._auditor.consider(record, chunk, answer)
+            if self._audited is None and not chunk.is_flagging:
+                request, name = chunk.call.request, record.worker.name
+                self._audited = self._audit.choose(request, chunk.rows, answer, name)
             try:
                 chunk.call.deliver(chunk, answer)
             except Exception as invalid:  # a future may drop the exceptions of its callbacks
@@ -437,7 +412,7 @@ class Sharded(Backend):
     def _submit_to(self, request: Request[T], record: WorkerRecord) -> Call[T]:
         """Submit a whole request to one worker, before all others, even if the worker is not ready yet."""
         call = self._new_call(request, Pace(), True)
-        call.is_counted, call.is_extra = False, True
+        call.is_extra = True
         chunk = call.next_chunk(1, 1)
         assert chunk is not None
         self._submit(record, chunk)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import threading
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from planvec.backends.base import Future, Stats
+from planvec.backends.base import Future, Stats, Worker
 from planvec.backends.client import Waiter
 from planvec.backends.sharded.cutting import Cutter, Pace
 from planvec.errors import ClosedError, EnvError, PlanvecError
@@ -15,31 +16,23 @@ from planvec.rows import Answer, Columns, EnvDescription, Promise, Request, merg
 T = TypeVar("T")
 
 
+@dataclass(slots=True, eq=False)
 class Chunk:
     """Holds the rows of a call that one worker executes, or a whole call without rows."""
 
-    __slots__ = (
-        "call",
-        "first_row",
-        "future",
-        "is_done",
-        "is_flagging",
-        "is_submitted",
-        "num_exits",
-        "num_rows",
-        "rows",
-    )
+    call: Call[Any]
+    rows: slice
+    first_row: int = field(init=False)  # index of the first row in the batch
+    num_rows: int = field(init=False)
+    num_exits: int = 0  # workers that exited while they executed it
+    is_flagging: bool = False  # whether its rows are only flagged as failed, and not stepped
+    is_submitted: bool = False  # whether it is submitted to a worker
+    is_done: bool = False  # whether it is answered or dropped
+    future: Future | None = None  # the future of its answer, once it is submitted
+    bound_to: Worker | None = None  # the only worker that may execute it; None for any
 
-    def __init__(self, call: Call[Any], rows: slice) -> None:
-        self.call = call
-        self.rows = rows
-        self.first_row: int = rows.start  # index of the first row in the batch
-        self.num_rows: int = rows.stop - rows.start
-        self.num_exits = 0  # workers that exited while they executed it
-        # `is_flagging`: whether its rows are only flagged as failed, and not stepped. `is_submitted`: whether
-        # it is submitted to a worker. `is_done`: whether it is answered or dropped
-        self.is_flagging = self.is_submitted = self.is_done = False
-        self.future: Future | None = None  # the future of its answer, once it is submitted
+    def __post_init__(self) -> None:
+        self.first_row, self.num_rows = self.rows.start, self.rows.stop - self.rows.start
 
     def request(self) -> Request[Any]:
         """Return the request to submit to a worker."""
@@ -65,8 +58,8 @@ class Call(Promise[T]):
     # are done.
 
     # All methods except `done`, `result` and `abandon` are called with `lock` held.
-    # `is_counted`: Whether its chunks count in `Stats`. `is_extra`: Whether its chunks take no place from
-    # others: a base state for one worker, an audit.
+    # `is_extra`: Whether its chunks take no place from others and do not count in `Stats`: a base state for
+    # one worker, an audit.
 
     def __init__(
         self,
@@ -81,7 +74,7 @@ class Call(Promise[T]):
     ) -> None:
         self.num_rows = num_rows = request.num_rows
         self.request = request
-        self.is_counted, self.is_extra = request.is_counted, False
+        self.is_extra = False
         self.cutter = Cutter(num_rows, request.steps, pace, is_async)  # chooses the sizes of the chunks
         self.is_done = request.has_rows and not num_rows  # whether the call is complete or has failed
         self._waiter = waiter
@@ -93,7 +86,7 @@ class Call(Promise[T]):
         self._limit = num_rows  # rows from here on are not needed
         self._cut: Chunk | None = None  # the latest chunk, which may not be submitted yet
         self._open: dict[int, Chunk] = {}  # first row -> chunk that is not done
-        self._error: PlanvecError | None = None
+        self.error: PlanvecError | None = None  # the error with which the call has failed
         self._is_merged = False
         self._value: Any = None
         self._calls = calls
@@ -110,8 +103,8 @@ class Call(Promise[T]):
     def result(self, timeout: float | None = None) -> T:
         if not self.is_done:
             self._waiter.wait_for(lambda: self.is_done, timeout)
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         if not self._is_merged:  # two threads may both merge; the results are equal
             answer = self.prepare()
             parts = [(columns, size) for _, (size, columns) in sorted(self._columns.items())]
@@ -124,11 +117,6 @@ class Call(Promise[T]):
     def abandon(self) -> None:
         with self._lock:
             self.fail(ClosedError("the call was interrupted"))
-
-    @property
-    def error(self) -> PlanvecError | None:
-        """The error with which the call has failed, or None."""
-        return self._error
 
     # -- cutting --------------------------------------------------------------------------------
 
@@ -214,23 +202,18 @@ class Call(Promise[T]):
         """Fail a chunk. Rows before the failed one continue, since the error of the first row is raised."""
         error = error.moved(chunk.first_row)
         row = error.row if isinstance(error, EnvError) else None
-        self._fail_at(chunk.first_row if row is None else row, error)
+        row = chunk.first_row if row is None else row
+        if not self.is_done and (self.error is None or row < self._limit):
+            self.error, self._limit = error, row
+            for later in [one for first, one in self._open.items() if first >= row]:
+                self._drop(later)
         self.close(chunk)
-
-    def _fail_at(self, row: int, error: PlanvecError) -> None:
-        """Set the error of the call, unless an earlier row has failed. Drop the chunks from this row on."""
-        if self.is_done or (self._error is not None and row >= self._limit):
-            return
-        self._error, self._limit = error, row
-        for chunk in [chunk for first, chunk in self._open.items() if first >= row]:
-            self._drop(chunk)
-        self._finish_if_complete()
 
     def fail(self, error: PlanvecError) -> None:
         """Fail the call at once, and drop all of its chunks."""
         if self.is_done:
             return
-        self._error = error
+        self.error = error
         self._finish()
         for chunk in list(self._open.values()):
             self._drop(chunk)

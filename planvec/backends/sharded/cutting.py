@@ -42,7 +42,8 @@ class Pace:
     def __init__(self, message_cost: float = 1.0) -> None:
         self.message_cost = message_cost
         self.seconds = 0.0  # moving average of the time per environment step; 0 before the first chunk
-        self._highest = self._highest_before = 0.0  # seconds per step, in this batch and the one before
+        # largest time per step of a chunk, in this batch and the one before
+        self.highest = self.highest_before = 0.0
         self._loss = 1.0  # average loss of batches if they were cut into one chunk per worker
         self._longest_equal = 0.0  # largest work per worker of the batches since rows count as equal
 
@@ -51,22 +52,17 @@ class Pace:
         """Largest work of a chunk, in seconds, whose rows can be expected to be equal; 0 if they cannot."""
         return _GROWTH * self._longest_equal
 
-    @property
-    def highest_seconds(self) -> float:
-        """Largest time per step of a chunk of the latest two batches."""
-        return max(self._highest, self._highest_before)
-
     def begin_batch(self) -> None:
         """Forget the largest cost of the batch before the previous one."""
-        if self._highest:
-            self._highest, self._highest_before = 0.0, self._highest
+        if self.highest:
+            self.highest, self.highest_before = 0.0, self.highest
 
     def learn(self, num_steps: int, seconds: float) -> None:
         """Update the time per step with a finished chunk."""
         # `num_steps`: largest number of environment steps of the rows, in total.
         if num_steps > 0 and seconds > 0.0:
             cost = seconds / num_steps
-            self._highest = max(self._highest, cost)
+            self.highest = max(self.highest, cost)
             self.seconds += _WEIGHT * (cost - self.seconds) if self.seconds else cost
 
     def learn_balance(self, mean: float, highest: float) -> None:
@@ -134,7 +130,8 @@ class Cutter:
             return
         self._is_last_round = fair_seconds <= shortest
         # The rows to come may be as expensive as the most expensive ones of late.
-        safe = max(longest * pace.seconds / pace.highest_seconds, 2 * _BLOCKING[0] * least)
+        highest = max(pace.highest, pace.highest_before)
+        safe = max(longest * pace.seconds / highest, 2 * _BLOCKING[0] * least)
         wanted = min(max(_SHARE * fair_seconds, shortest), safe)
         self._round_rows = max(1, int(wanted / row_seconds))
 
@@ -150,12 +147,9 @@ class Cutter:
             self._num_learned += num_rows
             self._total += seconds
             if self._num_learned == self._num_rows and self._total > _JUDGED_SECONDS * self._num_workers:
-                self._learn_balance()
-
-    def _learn_balance(self) -> None:
-        """Estimate the work of each worker if the batch were cut into one range per worker."""
-        stops = sorted(self._seconds)
-        until = np.cumsum([self._seconds[stop] for stop in stops])
-        bounds = np.linspace(0, self._num_rows, self._num_workers + 1)
-        work = np.diff(np.interp(bounds, [0, *stops], [0.0, *until]))
-        self._pace.learn_balance(float(work.mean()), float(work.max()))
+                # Estimate the work of each worker if the batch were cut into one range per worker.
+                stops = sorted(self._seconds)
+                until = np.cumsum([self._seconds[stop] for stop in stops])
+                bounds = np.linspace(0, self._num_rows, self._num_workers + 1)
+                work = np.diff(np.interp(bounds, [0, *stops], [0.0, *until]))
+                self._pace.learn_balance(float(work.mean()), float(work.max()))

@@ -64,71 +64,48 @@ class Queue:
     # Therefore a signal handler that raises in between loses no chunk.
 
     def __init__(self) -> None:
-        self._retries: deque[Chunk] = deque()
-        self._calls: deque[Call[Any]] = deque()
-        self._bound: dict[WorkerRecord, deque[Chunk]] = {}
+        self._retries: list[Chunk] = []
+        self.calls: deque[Call[Any]] = deque()
 
     def is_empty(self) -> bool:
         """Return whether no chunk waits. Removes calls that are cut."""
-        calls = self._calls
+        calls = self.calls
         while calls and calls[0].is_cut:
             calls.popleft()
-        return not (calls or self._retries or self._bound)
-
-    def add(self, call: Call[Any]) -> None:
-        """Append a call."""
-        self._calls.append(call)
+        return not (calls or self._retries)
 
     def retry(self, *chunks: Chunk) -> None:
         """Insert chunks before all others, in this order."""
         for chunk in reversed(chunks):
-            chunk.is_submitted, chunk.future = False, None
-            self._retries.appendleft(chunk)
+            chunk.is_submitted, chunk.future, chunk.bound_to = False, None, None
+            self._retries.insert(0, chunk)
 
-    def bind(self, record: WorkerRecord, chunk: Chunk) -> None:
-        """Queue a chunk for one worker only, because it crashed this worker and may crash others."""
-        chunk.is_submitted, chunk.future = False, None
-        self._bound.setdefault(record, deque()).append(chunk)
-
-    def release(self, record: WorkerRecord) -> None:
+    def release(self, worker: Worker, error: PlanvecError) -> None:
         """Fail the calls whose chunks are bound to a worker that cannot start."""
-        assert record.failure is not None
-        for chunk in self._bound.pop(record, ()):
-            chunk.call.fail(record.failure)
+        for chunk in [chunk for chunk in self._retries if chunk.bound_to is worker]:
+            chunk.call.fail(error)
 
     def next_chunk(self, record: WorkerRecord, num_workers: int) -> Chunk | None:
         """Return the next chunk for a worker, or None. It stays the next one until it is submitted."""
-        if record in self._bound:
-            chunk = _first(self._bound[record])
-            if chunk is not None:
-                return chunk
-            del self._bound[record]
         if self._retries:
-            chunk = _first(self._retries)
+            self._retries = [one for one in self._retries if not (one.is_submitted or one.is_done)]
+            for bound_to in (record.worker, None):
+                for retry in self._retries:
+                    if retry.bound_to is bound_to:
+                        return retry
+        while self.calls:
+            chunk = self.calls[0].next_chunk(num_workers, record.worker.capacity)
             if chunk is not None:
                 return chunk
-        while self._calls:
-            chunk = self._calls[0].next_chunk(num_workers, record.worker.capacity)
-            if chunk is not None:
-                return chunk
-            self._calls.popleft()
+            self.calls.popleft()
         return None
 
     def fail_waiting(self, error: PlanvecError) -> None:
         """Fail every call that has chunks in this queue, except those bound to one worker."""
-        calls = [*(chunk.call for chunk in self._retries), *(call for call in self._calls if call.is_waiting)]
-        self._retries.clear()
-        for call in calls:
+        retries = [one for one in self._retries if one.bound_to is None and not one.is_submitted]
+        waiting = [call for call in self.calls if call.is_waiting]
+        for call in [*(one.call for one in retries), *waiting]:
             call.fail(error)
-
-
-def _first(chunks: deque[Chunk]) -> Chunk | None:
-    """Return the first chunk that is not submitted, and remove the chunks before it."""
-    while chunks:
-        if not (chunks[0].is_submitted or chunks[0].is_done):
-            return chunks[0]
-        chunks.popleft()
-    return None
 
 
 _FIRST_PAUSE = 0.05
@@ -229,7 +206,7 @@ class Recovery:
             self._set_failure(failed, error)
         self.num_failed_starts = self.num_idle_exits = 0
         self._queue.fail_waiting(error)
-        self._queue.release(record)
+        self._queue.release(record.worker, error)
 
     def _give_up(self, record: WorkerRecord, error: PlanvecError) -> None:
         """Give up a worker that cannot start. Others take its rows; the next call raises the reason."""
@@ -245,7 +222,7 @@ class Recovery:
         else:
             self._unreported.clear()
             self._queue.fail_waiting(error)
-        self._queue.release(record)
+        self._queue.release(record.worker, error)
 
     # -- the rows -----------------------------------------------------------------------------------
 
@@ -294,11 +271,9 @@ class Recovery:
     def _retry_alone(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> None:
         """Retry one row on which a worker exited; after the last attempt, flag it or fail the call."""
         if chunk.num_exits <= (0 if exit.was_late else self._max_restarts):
-            if chunk.num_exits < 2:
-                self._retry(chunk)
-            else:  # the row may crash every worker: do not risk another one
-                self._stats.retries += 1
-                self._queue.bind(record, chunk)
+            self._retry(chunk)
+            if chunk.num_exits >= 2:  # the row may crash every worker: do not risk another one
+                chunk.bound_to = record.worker
             return
         error = self._error(record, chunk, exit)
         if chunk.call.request.mask_errors:
@@ -310,16 +285,15 @@ class Recovery:
 
     def _retry_whole(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> None:
         """Retry rows without knowing on which one the worker exited. After the last attempt, halve them."""
-        if chunk.num_exits > self._max_restarts and chunk.is_flagging:
-            chunk.call.fail(self._error(record, chunk, exit))  # even flagging them failed
-            return
         if chunk.num_exits <= self._max_restarts:
             self._retry(chunk)
-            return
-        halves = chunk.call.split(chunk, chunk.num_rows // 2)
-        for half in halves:
-            half.num_exits = self._max_restarts
-        self._retry(*halves)
+        elif chunk.is_flagging:
+            chunk.call.fail(self._error(record, chunk, exit))  # even flagging them failed
+        else:
+            halves = chunk.call.split(chunk, chunk.num_rows // 2)
+            for half in halves:
+                half.num_exits = self._max_restarts
+            self._retry(*halves)
 
     def _error(self, record: WorkerRecord, chunk: Chunk, exit: WorkerExit) -> PlanvecError:
         """Return the error of a chunk after its last attempt."""
