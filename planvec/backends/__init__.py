@@ -8,9 +8,10 @@ from __future__ import annotations
 # Hands on the names that other folders use.
 # ruff: noqa: F401
 # mypy: implicit-reexport
-from planvec.backends.audit import DEFAULT_AUDIT, check_audit, check_limits
+from planvec.backends.audit import DEFAULT_AUDIT, check_audit
 from planvec.backends.base import Backend, ExitReason, Stats, Worker, WorkerExit
-from planvec.backends.choice import ray_connection, ray_opener
+from planvec.backends.choice import BackendName, ray_connection, ray_opener
+from planvec.backends.client import check_limits
 from planvec.backends.in_process import InProcess
 from planvec.backends.messages import load_from_parent, load_pickled, pickle_for_worker
 from planvec.backends.processes.requests import ServedRequest, Server

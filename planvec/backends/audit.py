@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
-from planvec.rows import Answer, Outputs, Request, check_integer
+from planvec.rows import Answer, Outputs, Request
 from planvec.stepping import output_difference
 
 DEFAULT_AUDIT = 0.005  # fraction of the time that is spent on audits unless the user chooses another
@@ -77,18 +77,6 @@ class Audit:
         row = rows.start + index
         one = request.part(slice(row, row + 1)).copy()
         return AuditedRow(one, copy.deepcopy(answer.outputs.part(slice(index, index + 1))), row, name)
-
-
-def check_limits(timeout: Any, max_restarts: Any, max_worker_rss: Any, audit: Any = DEFAULT_AUDIT) -> None:
-    """Check the limits of workers."""
-    # `timeout`: Seconds above 0, or None. `max_worker_rss`: Bytes above 0, or None.
-    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
-        raise InvalidBatchError(f"timeout: expected seconds above 0, or None, got {timeout!r}")
-    check_integer("max_restarts", max_restarts, 0)
-    is_bytes = isinstance(max_worker_rss, int) and not isinstance(max_worker_rss, bool)
-    if max_worker_rss is not None and not (is_bytes and max_worker_rss > 0):
-        raise InvalidBatchError(f"max_worker_rss: expected bytes above 0, or None, got {max_worker_rss!r}")
-    check_audit(audit)
 
 
 def check_audit(audit: Any) -> None:

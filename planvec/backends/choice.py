@@ -1,14 +1,16 @@
-"""Chooses where workers run."""
+"""Chooses where workers run: another kind of backend begins here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
-from typing import Any
+from typing import Any, Literal
 
 from planvec.backends.base import Backend
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.extras import install_command
+
+BackendName = Literal["processes", "ray"]
 
 
 def ray_opener(

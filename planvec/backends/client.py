@@ -33,7 +33,7 @@ from planvec.errors import (
     WorkerStartError,
     WorkerTimeoutError,
 )
-from planvec.rows import Answer, EnvDescription, Request
+from planvec.rows import Answer, EnvDescription, Request, check_integer
 
 START_SECONDS = 60.0  # longest time for a worker that runs to make its object
 _CANCELLED_SECONDS = 1.0  # longest time that a worker may spend on a cancelled request
@@ -428,6 +428,17 @@ class WorkerClient(ABC):
                 pending.fail(exit, is_current=pending is current)
             self._in_step = False
             self._changed(self)
+
+
+def check_limits(timeout: Any, max_restarts: Any, max_worker_rss: Any) -> None:
+    """Check the limits of workers."""
+    # `timeout`: Seconds above 0, or None. `max_worker_rss`: Bytes above 0, or None.
+    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
+        raise InvalidBatchError(f"timeout: expected seconds above 0, or None, got {timeout!r}")
+    check_integer("max_restarts", max_restarts, 0)
+    is_bytes = isinstance(max_worker_rss, int) and not isinstance(max_worker_rss, bool)
+    if max_worker_rss is not None and not (is_bytes and max_worker_rss > 0):
+        raise InvalidBatchError(f"max_worker_rss: expected bytes above 0, or None, got {max_worker_rss!r}")
 
 
 def limit(workers: Sequence[WorkerClient], timeout: float | None, max_worker_rss: int | None) -> None:

@@ -22,14 +22,14 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
-from planvec.backends import ExternalProcess, ray_connection, ray_opener
+from planvec.backends import BackendName, ExternalProcess, ray_connection, ray_opener
 from planvec.codecs import CodecChoice, LegalActions, same, time_codec
 from planvec.envs import BatchEnv, PlanEnv, find_source, make_env
 from planvec.errors import PlanvecError
@@ -525,7 +525,7 @@ def check_env(
     info_keys: Sequence[str] | None = None,
     replay_seconds: float = 5.0,
     env_kwargs: Mapping[str, Any] | None = None,
-    backend: Literal["processes", "ray"] = "processes",
+    backend: BackendName = "processes",
     ray_address: str | None = None,
 ) -> CheckReport:
     """Restore states of an environment in other instances and processes, and compare every bit.

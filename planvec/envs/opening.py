@@ -15,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from planvec.backends import (
     DEFAULT_AUDIT,
     Backend,
+    BackendName,
     ExternalProcess,
     InProcess,
     Stats,
@@ -186,7 +187,8 @@ class BatchEnv(EnvCalls[Mode]):
     ) -> None:
         if not isinstance(blocking, bool):
             raise InvalidBatchError(f"blocking: expected True or False, got {blocking!r}")
-        check_limits(timeout, max_restarts, max_worker_rss, audit)
+        check_limits(timeout, max_restarts, max_worker_rss)
+        check_audit(audit)
         limits: dict[str, Any] = {
             "timeout": timeout,
             "max_restarts": max_restarts,
@@ -344,9 +346,6 @@ def _records(record: Callable[[], Record], seeds: Sequence[str]) -> list[Record]
             stack.enter_context(ExternalProcess(record, environ={_HASH_SEED: seed})) for seed in seeds
         ]
         return [process.call("copy").result() for process in processes]
-
-
-BackendName = Literal["processes", "ray"]
 
 
 class _Factory:

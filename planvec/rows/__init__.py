@@ -5,6 +5,15 @@ The modules here know neither environments nor processes.
 
 from __future__ import annotations
 
+from planvec.rows.array_files import (
+    damage_named,
+    is_installed,
+    read_arrays,
+    remove_unfinished,
+    replacing,
+    write_arrays,
+)
+
 # Hands on the names that other folders use.
 # ruff: noqa: F401
 # mypy: implicit-reexport
@@ -20,14 +29,6 @@ from planvec.rows.checks import (
     check_states,
     check_step,
     one_action,
-)
-from planvec.rows.files import (
-    damage_named,
-    is_installed,
-    read_arrays,
-    remove_unfinished,
-    replacing,
-    write_arrays,
 )
 from planvec.rows.infos import (
     Column,

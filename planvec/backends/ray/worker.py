@@ -32,9 +32,9 @@ from ray.exceptions import (
     RuntimeEnvSetupError,
 )
 
-from planvec.backends.audit import check_limits
+from planvec.backends.audit import check_audit
 from planvec.backends.base import ExitReason, Pending
-from planvec.backends.client import Blame, WorkerClient, WorkerGroup, limit
+from planvec.backends.client import Blame, WorkerClient, WorkerGroup, check_limits, limit
 from planvec.backends.messages import Failure, pickle_factory
 from planvec.backends.ray.actor import (
     CONCURRENCY_GROUPS,
@@ -519,7 +519,8 @@ def over_ray(
     max_worker_rss: int | None,
 ) -> Sharded:
     """Return a backend over actors that each host a `PlanEnv`. For the limits, see `limit`."""
-    check_limits(timeout, max_restarts, max_worker_rss, audit)
+    check_limits(timeout, max_restarts, max_worker_rss)
+    check_audit(audit)
     pickled = pickle_factory(factory)
     options = ActorOptions(actor_options or {})
     cluster = Cluster(address, options.num_cpus * (num_workers or 1))
