@@ -29,7 +29,17 @@ from planvec.cli.environments import (
     env_source,
     workers_of,
 )
-from planvec.cli.parser import SEED, Parser, UsageError, add_count, exit_status, one_of, warn
+from planvec.cli.parser import (
+    COUNT,
+    SEED,
+    Parser,
+    UsageError,
+    add_flag,
+    add_option,
+    exit_status,
+    one_of,
+    warn,
+)
 
 if TYPE_CHECKING:
     from planvec.planners import Planner
@@ -105,12 +115,6 @@ def make_planner(name: str, options: dict[str, Any]) -> Planner:
     except ValueError as error:
         field, colon, problem = str(error).partition(":")
         raise ValueError(f"{known[field]}:{problem}" if colon and field in known else error) from error
-
-
-def given_options(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
-    """Return the options that were given for a planner."""
-    given = {field.name: getattr(arguments, field.name) for field in options_of(name).values()}
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def add_planner(parser: argparse.ArgumentParser, name: str) -> None:
@@ -246,7 +250,8 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
                 "planner of the command line or of the file; leave one of them out"
             )
         given["planner"], preset_options = preset
-    options = given_options(arguments, arguments.planner_of_options)
+    fields = [field.name for field in options_of(arguments.planner_of_options).values()]
+    options = {name: getattr(arguments, name) for name in fields if getattr(arguments, name) is not None}
     if "make" in given:
         given["make"] = dict(given["make"])
     if arguments.resume is not None:
@@ -275,29 +280,18 @@ def add_plan(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]) 
     )
     add_environment(parser, optional=True)
     group = parser.add_argument_group("run")
-    group.add_argument(
-        "--seed",
-        **SEED,
-        help="seed of the first episode; the next ones have the following seeds (default: random, printed)",
+    text = "seed of the first episode; the next ones have the following seeds (default: random, printed)"
+    add_option(group, "--seed", "N", SEED, text)
+    add_option(group, "--episodes", "N", COUNT, "number of episodes (default: 1)")
+    add_option(group, "--max-steps", "N", COUNT, "largest number of steps of an episode (default: no limit)")
+    text = f"a planner with settings that suit the environment: {', '.join(PRESETS)}; options of the planner "
+    add_flag(group, "--preset", text + "come first")
+    text = (
+        "TOML or JSON with any of these settings, such as the run.json of another run; options of the "
+        "command line come first"
     )
-    add_count(group, "--episodes", "number of episodes (default: 1)")
-    add_count(group, "--max-steps", "largest number of steps of an episode (default: no limit)")
-    group.add_argument(
-        "--preset",
-        action="store_true",
-        help=f"a planner with settings that suit the environment: {', '.join(PRESETS)}; options of the "
-        "planner come first",
-    )
-    group.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="TOML or JSON with any of these settings, such as the run.json of another run; options of the "
-        "command line come first",
-    )
-    group.add_argument(
-        "--resume", type=Path, metavar="RUN", help="directory of a run that was interrupted, to go on with it"
-    )
+    add_option(group, "--config", "FILE", Path, text)
+    add_option(group, "--resume", "RUN", Path, "directory of a run that was interrupted, to go on with it")
     add_workers(parser)
     group = add_output(
         parser,
@@ -305,14 +299,10 @@ def add_plan(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]) 
         plot="also draw the episode: episode.png in the run",
         video="also film the episode, as .gif or .mp4 (a path of its own, not in the run)",
     )
-    group.add_argument("--overwrite", action="store_true", help="replace the run in --out DIR")
-    group.add_argument(
-        "--report",
-        type=Path,
-        metavar="FILE.html",
-        help="also write an interactive page: the frame, the search and the actions at each step",
-    )
-    group.add_argument("--tensorboard", action="store_true", help="also write scalars for TensorBoard")
+    add_flag(group, "--overwrite", "replace the run in --out DIR")
+    text = "also write an interactive page: the frame, the search and the actions at each step"
+    add_option(group, "--report", "FILE.html", Path, text)
+    add_flag(group, "--tensorboard", "also write scalars for TensorBoard")
     if "plan" in argv:  # reading the options imports the planners
         flags = {name for name, action in parser._option_string_actions.items() if action.nargs == 0}
         settings, name = read_ahead(argv, flags)
