@@ -241,7 +241,7 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
         if arguments.resume is not None:
             raise UsageError("--preset: --resume takes the settings of the run; leave --preset out")
         env_id = given.get("env_id", settings.get("env_id", ""))
-        preset, planner = preset_of(env_id), arguments.planner or settings.get("planner")
+        preset, planner = preset_of(str(env_id)), arguments.planner or settings.get("planner")
         if preset is None:
             raise UsageError(f"--preset: expected one of {', '.join(PRESETS)}, got {env_id or 'no ENV_ID'}")
         if planner not in (None, preset.planner):
@@ -258,14 +258,15 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
         if arguments.out is not None:
             raise UsageError("--out: --resume writes into the directory of the run; leave --out out")
         names = [*given, *options]
-        if names and given != {"env_id": settings["env_id"]}:
+        if names and given != {"env_id": settings.get("env_id")}:
             option = f"--{names[0].replace('_', '-')}" if names[0] != "env_id" else "ENV_ID"
             raise UsageError(f"{option}: --resume takes the settings of the run; leave {option} out")
         return RunConfig.read(RunFiles(arguments.resume).config)
     own = settings.get("planner_options", {}) if arguments.planner is None else {}
-    planner_options = {**preset_options, **own, **options}
+    if isinstance(own, dict):  # else `RunConfig` tells
+        own = {**preset_options, **own, **options}
     defaults = {"planner": DEFAULT_PLANNER, "seed": secrets.randbits(32)}
-    settings = {**defaults, **settings, **given, "planner_options": planner_options}
+    settings = {**defaults, **settings, **given, "planner_options": own}
     if "env_id" not in settings:
         raise UsageError("ENV_ID: expected the name of an environment, such as CartPole-v1; see planvec envs")
     return RunConfig(**settings)

@@ -140,7 +140,8 @@ class RunConfig:
         """Check the types, which a file may have wrong."""
         for name, kind, expected, lowest in _TYPES:
             value = getattr(self, name)
-            if not isinstance(value, kind) or isinstance(value, bool):
+            are_texts = not isinstance(value, list) or all(isinstance(one, str) for one in value)
+            if not isinstance(value, kind) or isinstance(value, bool) or not are_texts:
                 raise InvalidBatchError(f"{name}: expected {expected}, got {value!r}")
             if lowest is not None and value is not None and value < lowest:
                 raise InvalidBatchError(f"{name}: expected at least {lowest}, got {value}")
