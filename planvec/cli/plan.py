@@ -341,9 +341,6 @@ def run_files(arguments: argparse.Namespace, config: RunConfig) -> Iterator[RunF
             f"{option}: expected a directory to write to, got {directory}: {error.strerror}; choose another "
             "one with --out DIR"
         ) from error
-    if arguments.resume is None:
-        files.clear()
-        config.write(files.config)
     try:
         yield files
     finally:
@@ -403,6 +400,9 @@ def _run_plan(arguments: argparse.Namespace) -> int:
         if not arguments.no_progress and sys.stderr is not None:  # None if it is closed
             total = min((one for one in (config.max_steps, limit) if one), default=None)
             observers.append(ProgressBar(total, config.episodes, planner.num_planned))
+        if not resume:  # not earlier: an earlier run stays if this one cannot begin
+            files.clear()
+            config.write(files.config)
         is_chosen = arguments.planner is not None or arguments.preset or config.planner != DEFAULT_PLANNER
         if not is_chosen and not arguments.json:
             warn(planner_hint(env))
