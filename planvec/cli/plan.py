@@ -353,10 +353,10 @@ def run_files(arguments: argparse.Namespace, config: RunConfig) -> Iterator[RunF
 def _new_directory(config: RunConfig) -> Path:
     """Return a new directory: two runs at a time never get the same."""
     first = default_directory(config.env_id, config.planner, config.seed)
-    again = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
     try:
         first.parent.mkdir(parents=True, exist_ok=True)
-        for directory in itertools.chain([first], again):
+        for number in itertools.count(1):
+            directory = first.with_name(f"{first.name}-{number}") if number > 1 else first
             with contextlib.suppress(FileExistsError):
                 directory.mkdir()
                 return directory
