@@ -48,6 +48,19 @@ def arrays(path: Path) -> dict[str, Any]:
         return {name: saved[name] for name in saved}
 
 
+def test_a_run_is_replaced_only_once_another_can_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(tmp_path, "--no-progress") == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
+    for wrong in (["--tensorboard"], ["--codec", "copied:nothing"]):
+        assert run(tmp_path, "--no-progress", "--overwrite", *wrong) == 2
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert run(tmp_path, "--no-progress", "--overwrite", "--max-steps", "2") == 0
+    assert len(arrays(tmp_path / "trajectory.npz")["rewards"]) == 2
+
+
 def test_a_run_is_summarised_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path / "out", "--no-progress") == 0
     said = capsys.readouterr()

@@ -36,6 +36,9 @@ MODULES = {
     "damaged.toml": "planner = [",
     "list.toml": 'env_id = "CartPole-v1"\nplanner = ["mcts"]\n',
     "option.toml": 'env_id = "CartPole-v1"\n[planner_options]\nnum_walker = 3\n',
+    "number.json": '{"env_id": 3}',
+    "options.json": '{"env_id": "CartPole-v1", "planner_options": 3}',
+    "wrappers.json": '{"env_id": "CartPole-v1", "wrappers": [3]}',
     "file": "",
     "run/run.json": "{}",
     "explored/archive.npz": "",
@@ -56,6 +59,14 @@ $ planvec explore CartPole-v1 --max-rounds 1 --out run
 --out: expected a directory of planvec explore, got run, which holds a run of plan
 $ planvec plan CartPole-v1 --max-steps 1 --out explored
 --out: expected a directory of planvec plan, got explored, which holds an exploration
+$ planvec plan --config number.json --preset
+--preset: expected one of Acrobot, .*, got 3
+$ planvec plan --config options.json --num-walkers 3
+planner_options: expected a table of options, got 3
+$ planvec plan --config wrappers.json
+wrappers: expected a list of texts, got \[3\]
+$ planvec plan CartPole-v1 --resume run
+ENV_ID: --resume takes the settings of the run; leave ENV_ID out
 $ planvec plan CartPole-v1 --resume explored
 --resume: expected explored/run.json: .*; it holds an exploration, with which planvec explore goes on
 $ planvec explore CartPole-v1 --max-rounds 1 --end-on-life-loss

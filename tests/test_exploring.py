@@ -25,7 +25,6 @@ import planvec
 from planvec import Archive, Downscaled, Explorer
 from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
 from planvec.exploring import archive as archive_module
-from planvec.exploring import tables
 
 COLUMNS = ("keys", "scores", "num_steps", "num_visits", "num_choices", "first_visits", "ended")
 LAKE: dict[str, Any] = {"map_name": "8x8", "is_slippery": False}
@@ -597,8 +596,7 @@ def test_damaged_files_are_named(tmp_path: Path, kind: str, message: str) -> Non
 
 
 def test_states_of_several_types_are_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (archive_module, tables):
-        monkeypatch.setattr(module, "BLOCK", 4)
+    monkeypatch.setattr(archive_module, "BLOCK", 4)
     with planvec.make("CartPole-v1", num_workers=0) as env:
         QUICK.run(env, seed=0, max_rounds=2, path=tmp_path)
         for other in (np.zeros(4), np.array(["1"] * 4)):

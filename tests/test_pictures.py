@@ -229,6 +229,12 @@ def test_an_episode_is_drawn(env_id: str, tmp_path: Path) -> None:
     saved(axes, tmp_path / "episode.png")
 
 
+def test_an_episode_without_steps_is_drawn() -> None:
+    with planvec.PlanEnv("CartPole-v1") as env:
+        archive = planvec.Explorer(num_explorers=1, num_steps=1).run(env, seed=1, max_rounds=1)
+        assert len(plots.plot_episode(archive.episode(env, 0))) == 3
+
+
 def test_explorations_are_drawn_beside_each_other(tmp_path: Path) -> None:
     explorer = planvec.Explorer(num_explorers=8, num_steps=20)
     with planvec.PlanEnv("MountainCar-v0") as env:

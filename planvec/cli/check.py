@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from planvec.cli.environments import add_backend, add_environment, codec_of, env_source, given_env, workers_of
-from planvec.cli.parser import FAILED, Parser, UsageError, add_count, add_json, integer
+from planvec.cli.parser import COUNT, FAILED, Parser, UsageError, add_flag, add_json, add_option, integer
 
 
 def add_check(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]) -> None:
@@ -22,19 +22,12 @@ def add_check(commands: argparse._SubParsersAction[Parser], argv: Sequence[str])
         "without planvec. The exit status is 0 only if everything is exact.",
     )
     add_environment(parser)
-    add_count(parser, "--steps", "number of random steps", 500)
-    add_count(parser, "--restores", "number of states from which to step several branches", 20)
-    add_count(parser, "--children", "number of branches from each of these states", 8)
-    parser.add_argument(
-        "--seed",
-        type=integer(0, 2**32 - 1),
-        default=0,
-        metavar="N",
-        help="seed of the resets, the actions and the order of the states (default: 0)",
-    )
-    parser.add_argument(
-        "--info-keys", nargs="*", metavar="KEY", help="the info keys to compare (default: all)"
-    )
+    add_option(parser, "--steps", "N", COUNT, "number of random steps", 500)
+    add_option(parser, "--restores", "N", COUNT, "number of states from which to step several branches", 20)
+    add_option(parser, "--children", "N", COUNT, "number of branches from each of these states", 8)
+    text = "seed of the resets, the actions and the order of the states"
+    add_option(parser, "--seed", "N", integer(0, 2**32 - 1), text, 0)
+    add_option(parser, "--info-keys", "KEY", str, "the info keys to compare (default: all)", nargs="*")
     add_backend(parser)
     add_json(parser)
     parser.set_defaults(run=_run_check)
@@ -72,12 +65,10 @@ def add_bench(commands: argparse._SubParsersAction[Parser], argv: Sequence[str])
         "kernel if there is one, all in turn. Print environment steps per second, and what is fastest.",
     )
     add_environment(parser)
-    add_count(parser, "--rows", "rows per call", [1, 16, 256, 4096])
+    add_option(parser, "--rows", "N", COUNT, "rows per call", [1, 16, 256, 4096], nargs="+")
     text = "numbers of workers (default: 1, 2, 4, ... up to the number of cores)"
-    add_count(parser, "--workers", text, [])
-    parser.add_argument(
-        "--seconds", type=float, default=20.0, metavar="S", help="time of all measurements (default: 20)"
-    )
+    add_option(parser, "--workers", "N", COUNT, text, nargs="+")
+    add_option(parser, "--seconds", "S", float, "time of all measurements", 20.0)
     add_json(parser)
     parser.set_defaults(run=_run_bench)
 
@@ -109,7 +100,7 @@ def add_envs(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]) 
         description="List the families of environments that were checked: how their states are saved, "
         "whether they are restored exactly, the size of a state, and how long saving and restoring take.",
     )
-    parser.add_argument("--json", action="store_true", help="print the table as one JSON object")
+    add_flag(parser, "--json", "print the table as one JSON object")
     parser.set_defaults(run=_run_envs)
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planvec.cli.parser import UsageError, add_json, did_you_mean, integer, one_of
+from planvec.cli.parser import UsageError, add_flag, add_json, add_option, did_you_mean, integer, one_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,26 +38,18 @@ def add_environment(parser: argparse.ArgumentParser, *, optional: bool = False) 
         "file.py:function, a function or class of your own that makes an environment",
     )
     group = parser.add_argument_group("environment")
-    group.add_argument(
-        "--make",
-        nargs="+",
-        type=_assignment,
-        metavar="KEY=VALUE",
-        help="arguments of gymnasium.make, such as obs_type=ram frameskip=1",
+    text = "arguments of gymnasium.make, such as obs_type=ram frameskip=1"
+    add_option(group, "--make", "KEY=VALUE", _assignment, text, nargs="+")
+    text = (
+        "wrappers of gymnasium.wrappers, or module:Wrapper, innermost first, such as TimeLimit=50 "
+        "minigrid.wrappers:FullyObsWrapper"
     )
-    group.add_argument(
-        "--wrappers",
-        nargs="+",
-        metavar="NAME[=ARG,...]",
-        help="wrappers of gymnasium.wrappers, or module:Wrapper, innermost first, such as TimeLimit=50 "
-        "minigrid.wrappers:FullyObsWrapper",
+    add_option(group, "--wrappers", "NAME[=ARG,...]", str, text, nargs="+")
+    text = (
+        "how to save states: copied; copied:NAME,... without the attributes of these names, which never "
+        "change; replay; or module:Codec, a codec of your own (default: the fastest exact way)"
     )
-    group.add_argument(
-        "--codec",
-        metavar="CODEC",
-        help="how to save states: copied; copied:NAME,... without the attributes of these names, which never "
-        "change; replay; or module:Codec, a codec of your own (default: the fastest exact way)",
-    )
+    add_option(group, "--codec", "CODEC", str, text)
 
 
 def add_backend(parser: argparse._ActionsContainer) -> None:
@@ -69,30 +61,21 @@ def add_backend(parser: argparse._ActionsContainer) -> None:
         default="processes",
         help="where workers run: in processes of this machine (default), or in actors of a Ray cluster",
     )
-    parser.add_argument(
-        "--ray-address",
-        metavar="HOST:PORT",
-        help="address of the Ray cluster (default: the one of RAY_ADDRESS, else Ray is started here)",
-    )
+    text = "address of the Ray cluster (default: the one of RAY_ADDRESS, else Ray is started here)"
+    add_option(parser, "--ray-address", "HOST:PORT", str, text)
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """Add the arguments about workers."""
     group = parser.add_argument_group("workers, which do not change the results")
-    group.add_argument(
-        "--num-workers",
-        type=integer(0),
-        metavar="N",
-        help="number of workers (default: one per core, or 0 if there is a kernel); 0 steps in this process, "
-        "which is faster if a step takes microseconds",
+    text = (
+        "number of workers (default: one per core, or 0 if there is a kernel); 0 steps in this process, "
+        "which is faster if a step takes microseconds"
     )
+    add_option(group, "--num-workers", "N", integer(0), text)
     add_backend(group)
-    group.add_argument(
-        "--timeout",
-        type=float,
-        metavar="SECONDS",
-        help="kill and replace a worker that needs longer for its part of a batch (default: no limit)",
-    )
+    text = "kill and replace a worker that needs longer for its part of a batch (default: no limit)"
+    add_option(group, "--timeout", "SECONDS", float, text)
 
 
 def add_output(
@@ -100,11 +83,11 @@ def add_output(
 ) -> argparse._ArgumentGroup:
     """Add the arguments about what is written and shown, with their help texts, and return their group."""
     group = parser.add_argument_group("output")
-    group.add_argument("--out", type=Path, metavar="DIR", help=directory)
-    group.add_argument("--plot", action="store_true", help=plot)
-    group.add_argument("--video", type=Path, metavar="FILE", help=video)
+    add_option(group, "--out", "DIR", Path, directory)
+    add_flag(group, "--plot", plot)
+    add_option(group, "--video", "FILE", Path, video)
     add_json(group)
-    group.add_argument("--no-progress", action="store_true", help="show no progress")
+    add_flag(group, "--no-progress", "show no progress")
     return group
 
 

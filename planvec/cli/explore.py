@@ -23,7 +23,7 @@ from planvec.cli.environments import (
     object_named,
     workers_of,
 )
-from planvec.cli.parser import SEED, Parser, UsageError, add_count, late_interrupts, warn
+from planvec.cli.parser import COUNT, SEED, Parser, UsageError, add_flag, add_option, late_interrupts, warn
 from planvec.errors import InvalidBatchError
 
 if TYPE_CHECKING:
@@ -86,30 +86,21 @@ def add_explore(commands: argparse._SubParsersAction[Parser], argv: Sequence[str
     )
     add_environment(parser)
     limits = parser.add_argument_group("limits, of which at least one is needed")
-    add_count(limits, "--max-env-steps", "environment steps in all")
-    add_count(limits, "--max-rounds", "rounds in all")
-    limits.add_argument("--max-seconds", type=float, metavar="S", help="seconds of this run")
+    add_option(limits, "--max-env-steps", "N", COUNT, "environment steps in all")
+    add_option(limits, "--max-rounds", "N", COUNT, "rounds in all")
+    add_option(limits, "--max-seconds", "S", float, "seconds of this run")
     group = parser.add_argument_group("exploration")
-    group.add_argument("--seed", **SEED, help="seed (default: random, or that of the archive)")
-    group.add_argument(
-        "--cells",
-        metavar="CELLS",
-        help="which observations are one cell: WIDTHxHEIGHTxLEVELS for images, such as 11x8x8; or "
-        "module:function of your own, which turns [B, ...] observations into [B, F] integers",
+    add_option(group, "--seed", "N", SEED, "seed (default: random, or that of the archive)")
+    text = (
+        "which observations are one cell: WIDTHxHEIGHTxLEVELS for images, such as 11x8x8; or "
+        "module:function of your own, which turns [B, ...] observations into [B, F] integers"
     )
-    add_count(group, "--num-explorers", "explorers at work", 64)
-    add_count(group, "--num-steps", "actions per round", 100)
-    group.add_argument(
-        "--repeat",
-        type=float,
-        default=0.95,
-        metavar="P",
-        help="probability to repeat an action (default: 0.95)",
-    )
-    add_count(group, "--dt", "environment steps of an action", 1)
-    group.add_argument(
-        "--end-on-life-loss", action="store_true", help="choose another cell when a life is lost (Atari)"
-    )
+    add_option(group, "--cells", "CELLS", str, text)
+    add_option(group, "--num-explorers", "N", COUNT, "explorers at work", 64)
+    add_option(group, "--num-steps", "N", COUNT, "actions per round", 100)
+    add_option(group, "--repeat", "P", float, "probability to repeat an action", 0.95)
+    add_option(group, "--dt", "N", COUNT, "environment steps of an action", 1)
+    add_flag(group, "--end-on-life-loss", "choose another cell when a life is lost (Atari)")
     add_workers(parser)
     add_output(
         parser,

@@ -38,12 +38,6 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see {self.prog} --help")
 
 
-def add_json(parser: argparse._ActionsContainer) -> None:
-    """Add `--json`."""
-    text = "print the result, or an error, as one JSON object"
-    parser.add_argument("--json", action="store_true", help=text)
-
-
 def did_you_mean(word: str, words: Iterable[str]) -> str:
     """Return "; did you mean 'x'?" for the word that resembles another one most; "" if none does."""
     by_key = {known.lower(): known for known in words}
@@ -81,23 +75,34 @@ def integer(lowest: int, highest: float = math.inf) -> Callable[[str], int]:
     return integer
 
 
-# how `add_argument` takes seeds
-SEED: dict[str, Any] = {"type": integer(0, 2**64 - 1), "metavar": "N"}
+COUNT, SEED = integer(1), integer(0, 2**64 - 1)
 
 
-def add_count(
-    parser: argparse._ActionsContainer, name: str, text: str, default: int | list[int] | None = None
+def add_option(
+    parser: argparse._ActionsContainer,
+    name: str,
+    metavar: str,
+    kind: Callable[[str], Any],
+    text: str,
+    default: Any = None,
+    *,
+    nargs: str | None = None,
 ) -> None:
-    """Add an option that takes a number of things; several of them if the default is a list."""
-    is_list, shown = isinstance(default, list), str(default).strip("[]").replace(",", "")
-    parser.add_argument(
-        name,
-        type=integer(1),
-        metavar="N",
-        nargs="+" if is_list else None,
-        default=default or None,
-        help=text if not default else f"{text} (default: {shown})",
-    )
+    """Add an option with a value, or several. The help shows its default, a number or numbers."""
+    if default is not None:
+        numbers = default if isinstance(default, list) else [default]
+        text += f" (default: {' '.join(f'{number:g}' for number in numbers)})"
+    parser.add_argument(name, metavar=metavar, type=kind, default=default, nargs=nargs, help=text)
+
+
+def add_flag(parser: argparse._ActionsContainer, name: str, text: str) -> None:
+    """Add an option without a value."""
+    parser.add_argument(name, action="store_true", help=text)
+
+
+def add_json(parser: argparse._ActionsContainer) -> None:
+    """Add `--json`."""
+    add_flag(parser, "--json", "print the result, or an error, as one JSON object")
 
 
 # -- Prints messages for people, and errors in one line ------------------------------------------------------

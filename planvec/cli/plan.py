@@ -29,7 +29,17 @@ from planvec.cli.environments import (
     env_source,
     workers_of,
 )
-from planvec.cli.parser import SEED, Parser, UsageError, add_count, exit_status, one_of, warn
+from planvec.cli.parser import (
+    COUNT,
+    SEED,
+    Parser,
+    UsageError,
+    add_flag,
+    add_option,
+    exit_status,
+    one_of,
+    warn,
+)
 
 if TYPE_CHECKING:
     from planvec.planners import Planner
@@ -105,12 +115,6 @@ def make_planner(name: str, options: dict[str, Any]) -> Planner:
     except ValueError as error:
         field, colon, problem = str(error).partition(":")
         raise ValueError(f"{known[field]}:{problem}" if colon and field in known else error) from error
-
-
-def given_options(arguments: argparse.Namespace, name: str) -> dict[str, Any]:
-    """Return the options that were given for a planner."""
-    given = {field.name: getattr(arguments, field.name) for field in options_of(name).values()}
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def add_planner(parser: argparse.ArgumentParser, name: str) -> None:
@@ -237,7 +241,7 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
         if arguments.resume is not None:
             raise UsageError("--preset: --resume takes the settings of the run; leave --preset out")
         env_id = given.get("env_id", settings.get("env_id", ""))
-        preset, planner = preset_of(env_id), arguments.planner or settings.get("planner")
+        preset, planner = preset_of(str(env_id)), arguments.planner or settings.get("planner")
         if preset is None:
             raise UsageError(f"--preset: expected one of {', '.join(PRESETS)}, got {env_id or 'no ENV_ID'}")
         if planner not in (None, preset.planner):
@@ -246,21 +250,23 @@ def config_of(arguments: argparse.Namespace) -> RunConfig:
                 "planner of the command line or of the file; leave one of them out"
             )
         given["planner"], preset_options = preset
-    options = given_options(arguments, arguments.planner_of_options)
+    fields = [field.name for field in options_of(arguments.planner_of_options).values()]
+    options = {name: getattr(arguments, name) for name in fields if getattr(arguments, name) is not None}
     if "make" in given:
         given["make"] = dict(given["make"])
     if arguments.resume is not None:
         if arguments.out is not None:
             raise UsageError("--out: --resume writes into the directory of the run; leave --out out")
         names = [*given, *options]
-        if names and given != {"env_id": settings["env_id"]}:
+        if names and given != {"env_id": settings.get("env_id")}:
             option = f"--{names[0].replace('_', '-')}" if names[0] != "env_id" else "ENV_ID"
             raise UsageError(f"{option}: --resume takes the settings of the run; leave {option} out")
         return RunConfig.read(RunFiles(arguments.resume).config)
     own = settings.get("planner_options", {}) if arguments.planner is None else {}
-    planner_options = {**preset_options, **own, **options}
+    if isinstance(own, dict):  # else `RunConfig` tells
+        own = {**preset_options, **own, **options}
     defaults = {"planner": DEFAULT_PLANNER, "seed": secrets.randbits(32)}
-    settings = {**defaults, **settings, **given, "planner_options": planner_options}
+    settings = {**defaults, **settings, **given, "planner_options": own}
     if "env_id" not in settings:
         raise UsageError("ENV_ID: expected the name of an environment, such as CartPole-v1; see planvec envs")
     return RunConfig(**settings)
@@ -275,29 +281,18 @@ def add_plan(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]) 
     )
     add_environment(parser, optional=True)
     group = parser.add_argument_group("run")
-    group.add_argument(
-        "--seed",
-        **SEED,
-        help="seed of the first episode; the next ones have the following seeds (default: random, printed)",
+    text = "seed of the first episode; the next ones have the following seeds (default: random, printed)"
+    add_option(group, "--seed", "N", SEED, text)
+    add_option(group, "--episodes", "N", COUNT, "number of episodes (default: 1)")
+    add_option(group, "--max-steps", "N", COUNT, "largest number of steps of an episode (default: no limit)")
+    text = f"a planner with settings that suit the environment: {', '.join(PRESETS)}; options of the planner "
+    add_flag(group, "--preset", text + "come first")
+    text = (
+        "TOML or JSON with any of these settings, such as the run.json of another run; options of the "
+        "command line come first"
     )
-    add_count(group, "--episodes", "number of episodes (default: 1)")
-    add_count(group, "--max-steps", "largest number of steps of an episode (default: no limit)")
-    group.add_argument(
-        "--preset",
-        action="store_true",
-        help=f"a planner with settings that suit the environment: {', '.join(PRESETS)}; options of the "
-        "planner come first",
-    )
-    group.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="TOML or JSON with any of these settings, such as the run.json of another run; options of the "
-        "command line come first",
-    )
-    group.add_argument(
-        "--resume", type=Path, metavar="RUN", help="directory of a run that was interrupted, to go on with it"
-    )
+    add_option(group, "--config", "FILE", Path, text)
+    add_option(group, "--resume", "RUN", Path, "directory of a run that was interrupted, to go on with it")
     add_workers(parser)
     group = add_output(
         parser,
@@ -305,14 +300,10 @@ def add_plan(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]) 
         plot="also draw the episode: episode.png in the run",
         video="also film the episode, as .gif or .mp4 (a path of its own, not in the run)",
     )
-    group.add_argument("--overwrite", action="store_true", help="replace the run in --out DIR")
-    group.add_argument(
-        "--report",
-        type=Path,
-        metavar="FILE.html",
-        help="also write an interactive page: the frame, the search and the actions at each step",
-    )
-    group.add_argument("--tensorboard", action="store_true", help="also write scalars for TensorBoard")
+    add_flag(group, "--overwrite", "replace the run in --out DIR")
+    text = "also write an interactive page: the frame, the search and the actions at each step"
+    add_option(group, "--report", "FILE.html", Path, text)
+    add_flag(group, "--tensorboard", "also write scalars for TensorBoard")
     if "plan" in argv:  # reading the options imports the planners
         flags = {name for name, action in parser._option_string_actions.items() if action.nargs == 0}
         settings, name = read_ahead(argv, flags)
@@ -350,9 +341,6 @@ def run_files(arguments: argparse.Namespace, config: RunConfig) -> Iterator[RunF
             f"{option}: expected a directory to write to, got {directory}: {error.strerror}; choose another "
             "one with --out DIR"
         ) from error
-    if arguments.resume is None:
-        files.clear()
-        config.write(files.config)
     try:
         yield files
     finally:
@@ -365,10 +353,10 @@ def run_files(arguments: argparse.Namespace, config: RunConfig) -> Iterator[RunF
 def _new_directory(config: RunConfig) -> Path:
     """Return a new directory: two runs at a time never get the same."""
     first = default_directory(config.env_id, config.planner, config.seed)
-    again = (first.with_name(f"{first.name}-{number}") for number in itertools.count(2))
     try:
         first.parent.mkdir(parents=True, exist_ok=True)
-        for directory in itertools.chain([first], again):
+        for number in itertools.count(1):
+            directory = first.with_name(f"{first.name}-{number}") if number > 1 else first
             with contextlib.suppress(FileExistsError):
                 directory.mkdir()
                 return directory
@@ -412,6 +400,9 @@ def _run_plan(arguments: argparse.Namespace) -> int:
         if not arguments.no_progress and sys.stderr is not None:  # None if it is closed
             total = min((one for one in (config.max_steps, limit) if one), default=None)
             observers.append(ProgressBar(total, config.episodes, planner.num_planned))
+        if not resume:  # not earlier: an earlier run stays if this one cannot begin
+            files.clear()
+            config.write(files.config)
         is_chosen = arguments.planner is not None or arguments.preset or config.planner != DEFAULT_PLANNER
         if not is_chosen and not arguments.json:
             warn(planner_hint(env))

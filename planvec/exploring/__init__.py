@@ -1,7 +1,6 @@
 """Explores environments from the states that were reached, and archives them (Go-Explore's first phase).
 
-archive     cells, what users read of them, and their file, whose states it checks, or computes again
-tables      the cells and the steps that lead there, which grow
+archive     cells, the steps that lead there, and their file, whose states it checks, or computes again
 explorer    rounds of exploration, with explorers in two halves
 """
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
 from planvec.exploring.archive import (
     Archive,
+    Arrival,
     CellFunction,
     Origin,
     cells_for,
@@ -28,7 +29,6 @@ from planvec.exploring.archive import (
     locked,
     read_manifest,
 )
-from planvec.exploring.tables import Arrival
 from planvec.planners import Plan, Planner, check_stepper
 from planvec.rows import (
     BatchStepper,
@@ -56,19 +56,19 @@ from planvec.rows import (
 class _Explorers:
     """Explores from cells of an archive, and adds what it reaches."""
 
-    # `choose`: `choose(num)` returns as many cells to explore from, `[num]`. `cells`: the function of cells.
+    # `sums`: `[N]`, cumulative weights of the cells to explore from. `cells`: the function of cells.
 
     def __init__(
         self,
         explorer: Explorer,
         env: BatchStepper,
         archive: Archive,
-        choose: Callable[[int], NDArray[np.int64]],
+        sums: NDArray[np.float64],
         cells: CellFunction,
         num_rows: int,
     ) -> None:
         self._explorer, self._env, self._archive = explorer, env, archive
-        self._choose, self._cells, self._lives_for = choose, cells, explorer._lives_for
+        self._sums, self._cells, self._lives_for = sums, cells, explorer._lives_for
         self._states = np.empty(num_rows, env.state_dtype)
         self._nodes = np.zeros(num_rows, np.int64)
         self._scores = np.zeros(num_rows)
@@ -79,11 +79,13 @@ class _Explorers:
         self._planned: list[list[Any]] = [[] for _ in range(num_rows)]
         self._actions = uniform_actions(env.action_space, np.random.default_rng(0), num_rows)
         self._seeds: NDArray[np.uint64] | None = None
+        self.begin(np.arange(num_rows))
 
     def begin(self, rows: NDArray[np.intp]) -> None:
         """Let some explorers begin at other cells, `[K]`."""
         archive, store = self._archive, self._archive.store
-        cells = self._choose(len(rows))
+        drawn = archive.generator.random(len(rows)) * self._sums[-1]
+        cells = np.searchsorted(self._sums, drawn, side="right")
         np.add.at(store["num_choices"], cells, 1)
         self._states[rows] = store.states(cells)
         self._nodes[rows], self._lives[rows] = store["nodes"][cells], store["lives"][cells]
@@ -415,20 +417,14 @@ class Explorer:
         if not weights.max() > 0:
             raise InvalidBatchError("weights: expected a cell with a weight above 0 whose episode goes on")
         sums = (weights / weights.max()).cumsum()
-
-        def choose(num: int) -> NDArray[np.int64]:
-            drawn = archive.generator.random(num) * sums[-1]
-            chosen: NDArray[np.int64] = np.searchsorted(sums, drawn, side="right")
-            return chosen
-
         halves = []
         for part in np.array_split(np.arange(self.num_explorers), min(2, self.num_explorers)):
-            half = _Explorers(self, env, archive, choose, cells, len(part))
-            half.begin(np.arange(len(part)))
+            half = _Explorers(self, env, archive, sums, cells, len(part))
             halves.append((half, half.send()))
         for step in range(self.num_steps):
             for number, (half, promise) in enumerate(halves):
                 half.receive(promise.result())
                 if step + 1 < self.num_steps:
                     halves[number] = half, half.send()
-        archive._end_round()
+        score = float(archive.scores[archive.best])
+        archive._history.append((archive.num_env_steps, archive.num_cells, score))

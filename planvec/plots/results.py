@@ -5,6 +5,7 @@ Letters: T steps, N cells.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -84,7 +85,7 @@ def _draw_actions(ax: Axes, steps: NDArray[np.int64], actions: Any, names: _Name
     if not isinstance(actions, np.ndarray) or actions.dtype.kind not in "biuf":
         ax.text(0.5, 0.5, "actions are no arrays of numbers", ha="center", transform=ax.transAxes)
         return
-    columns = actions.reshape(len(steps), -1)
+    columns = actions.reshape(len(steps), math.prod(actions.shape[1:]))  # there may be no steps
     ax.set_ylabel("action")
     if actions.dtype.kind == "f":
         for index in range(min(columns.shape[1], _MAX_LINES)):

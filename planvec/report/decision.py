@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,14 +35,14 @@ class Decision:
     chosen: int  # index of the one that is taken
     visits: list[int]  # A visit counts
     returns: list[float | None]  # A mean returns; None where there is none
-    kind: str  # what is drawn: "tree", "swarm", "sequences" or ""
-    x: list[float]  # N positions of points
-    y: list[float]  # N positions of points
-    sizes: list[float]  # N sizes of points, pixels
-    values: list[float | None]  # N numbers that colour the points
-    labels: list[str]  # N texts that are shown when the mouse is over a point
-    lines: list[list[list[float]]]  # E lines, each `[[x, ...], [y, ...]]`
-    is_best: list[bool]  # E flags: whether a line belongs to the best actions
+    kind: str = ""  # what is drawn: "tree", "swarm", "sequences" or ""
+    x: list[float] = field(default_factory=list)  # N positions of points
+    y: list[float] = field(default_factory=list)  # N positions of points
+    sizes: list[float] = field(default_factory=list)  # N sizes of points, pixels
+    values: list[float | None] = field(default_factory=list)  # N numbers that colour the points
+    labels: list[str] = field(default_factory=list)  # N texts that are shown when the mouse is over a point
+    lines: list[list[list[float]]] = field(default_factory=list)  # E lines, each `[[x, ...], [y, ...]]`
+    is_best: list[bool] = field(default_factory=list)  # E flags: whether a line belongs to the best actions
 
     def to_json(self) -> str:
         """Return the decision as one line of JSON."""
@@ -59,14 +59,13 @@ def decision_of(plan: Plan) -> Decision:
         ImportError: igraph or matplotlib is not installed.
     """
     data = plan.search_data
-    drawing: dict[str, Any] = {"kind": ""}
+    drawing: dict[str, Any] = {}
     if isinstance(data, (Tree, ViewedTree)):
         drawing = _tree(data)
     elif isinstance(data, Walkers):
         drawing = _swarm(data)
     elif isinstance(data, Distribution):
         drawing = _sequences(data)
-    empty: dict[str, Any] = {name: [] for name in ("x", "y", "sizes", "values", "labels", "lines", "is_best")}
     return Decision(
         action=_text(plan.action),
         value=_number(plan.value),
@@ -74,7 +73,7 @@ def decision_of(plan: Plan) -> Decision:
         num_env_steps=plan.num_env_steps,
         seconds=round(plan.elapsed, 6) if np.isfinite(plan.elapsed) else 0.0,
         **_actions(plan),
-        **{**empty, **drawing},
+        **drawing,
     )
 
 
@@ -104,24 +103,22 @@ def _actions(plan: Plan) -> dict[str, Any]:
 def _tree(tree: Tree | ViewedTree) -> dict[str, Any]:
     picture = tree_picture(tree, _MAX_NODES)
     share = np.sqrt(picture.visits / max(1, picture.visits.max()))
-    x, depths = picture.x, picture.depths
+    x, y = _floats(picture.x), _floats(-picture.depths)
     ways = [(parent, row) for row, parent in enumerate(picture.parents.tolist()) if parent >= 0]
     best = list(zip(picture.best[:-1].tolist(), picture.best[1:].tolist(), strict=True))
     ways = [way for way in ways if way not in best] + best
-    lines = [[_floats(x[list(way)]), _floats(-depths[list(way)])] for way in ways]
+    lines = [[[x[row] for row in way], [y[row] for row in way]] for way in ways]
     is_best = [way in best for way in ways]
-    labels = [
-        f"action {_text(tree.node_actions(int(picture.nodes[max(parent, 0)]))[action])}, {visits:,} visits"
-        if parent >= 0
-        else f"now, {visits:,} visits"
-        for parent, action, visits in zip(
-            picture.parents.tolist(), picture.actions.tolist(), picture.visits.tolist(), strict=True
+    labels = []
+    for parent, action, visits in zip(picture.parents, picture.actions, picture.visits.tolist(), strict=True):
+        way = (
+            f"action {_text(tree.node_actions(int(picture.nodes[parent]))[action])}" if parent >= 0 else "now"
         )
-    ]
+        labels.append(f"{way}, {visits:,} visits")
     return {
         "kind": "tree",
-        "x": _floats(picture.x),
-        "y": _floats(-picture.depths),
+        "x": x,
+        "y": y,
         "sizes": _floats(4 + 16 * share),
         "values": _floats(picture.values),
         "labels": labels,

@@ -112,8 +112,7 @@ def _figure(**options: Any) -> Any:
     """Return a figure in colours that are readable on white and on black."""
     from bokeh.plotting import figure
 
-    options = {"toolbar_location": None, "sizing_mode": "stretch_width", **options}
-    made: Any = figure(**options)
+    made: Any = figure(toolbar_location=None, sizing_mode="stretch_width", **options)
     made.background_fill_alpha = made.border_fill_alpha = 0
     made.outline_line_color = None
     made.grid.grid_line_color = _GREY

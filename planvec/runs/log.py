@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import time
 from collections.abc import Mapping
@@ -87,7 +88,8 @@ class TensorBoardLog(RunObserver):
                 "--tensorboard needs TensorBoard, which is not installed: pip install tensorboard"
             ) from error
         self._event, self._summary = Event, Summary
-        self._writer = EventFileWriter(str(directory))
+        self._open_writer = functools.partial(EventFileWriter, str(directory))
+        self._writer: Any = None
         self._num_steps = 0
         self._episode = 0
 
@@ -96,8 +98,9 @@ class TensorBoardLog(RunObserver):
         self._num_steps = int(kept["tensorboard_steps"]) if "tensorboard_steps" in kept else 0
 
     def begin_episode(self, episode: int, seed: int, num_steps: int, total_return: float) -> None:
-        """Remember the episode."""
+        """Open the file."""
         self._episode = episode
+        self._writer = self._writer or self._open_writer()
 
     def step(self, step: EpisodeStep) -> None:
         """Write the scalars of a step."""
@@ -122,7 +125,8 @@ class TensorBoardLog(RunObserver):
 
     def close(self) -> None:
         """Close the file."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def _add(self, tag: str, number: float, step: int | None = None) -> None:
         summary = self._summary(value=[self._summary.Value(tag=tag, simple_value=number)])

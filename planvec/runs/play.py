@@ -140,7 +140,8 @@ class RunConfig:
         """Check the types, which a file may have wrong."""
         for name, kind, expected, lowest in _TYPES:
             value = getattr(self, name)
-            if not isinstance(value, kind) or isinstance(value, bool):
+            are_texts = not isinstance(value, list) or all(isinstance(one, str) for one in value)
+            if not isinstance(value, kind) or isinstance(value, bool) or not are_texts:
                 raise InvalidBatchError(f"{name}: expected {expected}, got {value!r}")
             if lowest is not None and value is not None and value < lowest:
                 raise InvalidBatchError(f"{name}: expected at least {lowest}, got {value}")
@@ -211,13 +212,10 @@ class RunFiles:
         """Return the files of the episodes that are there, in their order."""
         return sorted(self.directory.glob("trajectory*.npz"), key=lambda path: (len(path.name), path))
 
-    def events(self) -> list[Path]:
-        """Return TensorBoard's files, one for each time that the run was begun or resumed."""
-        return sorted(self.directory.glob("events.out.tfevents.*"))
-
     def written(self) -> list[Path]:
         """Return the files that are there, the summary first."""
-        files = [self.summary, *self.trajectories(), self.steps, self.config, *self.events(), self.checkpoint]
+        events = sorted(self.directory.glob("events.out.tfevents.*"))  # one for each begin or resumption
+        files = [self.summary, *self.trajectories(), self.steps, self.config, *events, self.checkpoint]
         return [path for path in files if path.exists()]
 
     def check_writable(self) -> None:
@@ -325,8 +323,7 @@ class _Player:
     def __post_init__(self) -> None:
         self.recorder = EpisodeRecorder(self._env.action_space, self._env.observation_space)
         self._numbers: list[tuple[float, float, float]] = []
-        self._last: EpisodeStep | None = None
-        self._written_steps = 0
+        self._last: EpisodeStep | None = None  # the last step, if it is in no checkpoint
         self._cost = 0.0  # seconds of the latest checkpoint
         self._written = -np.inf
 
@@ -339,33 +336,31 @@ class _Player:
             "plan_callback": PlanProgress(self._search),
         }
         try:
-            if checkpoint is None:
-                self._begin(seed)
-                return run_episode(self._env, self._planner, seed=seed, recorder=self.recorder, **options)
-            # The steps of an episode take a small part of the time of its plans, and stepping them again
-            # shows whether the environment is still the same.
-            self._numbers = [tuple(row) for row in checkpoint.numbers.tolist()]
-            numbers = [(value, int(num_env_steps)) for value, num_env_steps, _ in self._numbers]
-            state, info = replay_steps(self._env, self.recorder, seed, checkpoint.actions, numbers)
-            if bytes(state) != bytes(checkpoint.state[0]):
-                raise UnsupportedEnvError(
-                    f"the run cannot be resumed: step {len(numbers)} leads to another state than before, so "
-                    "that the environment, or a package that it uses, is not the same any more"
-                )
-            self.recorder.earlier_seconds = float(checkpoint.numbers[:, 2].sum())
+            if checkpoint is not None:
+                # The steps of an episode take a small part of the time of its plans, and stepping them again
+                # shows whether the environment is still the same.
+                self._numbers = [tuple(row) for row in checkpoint.numbers.tolist()]
+                numbers = [(value, int(num_env_steps)) for value, num_env_steps, _ in self._numbers]
+                state, info = replay_steps(self._env, self.recorder, seed, checkpoint.actions, numbers)
+                if bytes(state) != bytes(checkpoint.state[0]):
+                    raise UnsupportedEnvError(
+                        f"the run cannot be resumed: step {len(numbers)} leads to another state than before, "
+                        "so that the environment, or a package that it uses, is not the same any more"
+                    )
+                self.recorder.earlier_seconds = float(checkpoint.numbers[:, 2].sum())
+            num_steps, total_return = self.recorder.num_steps, self.recorder.total_return
             for observer in self._observers:
-                observer.restore(checkpoint.kept)
-            self._begin(seed)
+                if checkpoint is not None:
+                    observer.restore(checkpoint.kept)
+                observer.begin_episode(self._episode, seed, num_steps, total_return)
+            if checkpoint is None:
+                return run_episode(self._env, self._planner, seed=seed, recorder=self.recorder, **options)
             return resume_episode(
                 self._env, self._planner, self.recorder, info=info, previous=checkpoint.plan, **options
             )
         except KeyboardInterrupt:
             self._write()  # nothing is planned again
             raise
-
-    def _begin(self, seed: int) -> None:
-        for observer in self._observers:
-            observer.begin_episode(self._episode, seed, self.recorder.num_steps, self.recorder.total_return)
 
     def _search(self, num_simulations: int, num_env_steps: int) -> None:
         for observer in self._observers:
@@ -381,7 +376,7 @@ class _Player:
 
     def _write(self) -> None:
         """Write a checkpoint of the last step."""
-        if self._last is None or self._written_steps == self._last.num_steps:
+        if self._last is None:
             return
         started = time.perf_counter()
         kept: dict[str, NDArray[Any]] = {}
@@ -395,8 +390,7 @@ class _Player:
             self._last.plan,
             kept,
         ).write(self._files.checkpoint, self._env)
-        self._written_steps = self._last.num_steps
-        self._written = time.perf_counter()
+        self._last, self._written = None, time.perf_counter()
         self._cost = self._written - started
 
 

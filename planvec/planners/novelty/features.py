@@ -6,6 +6,7 @@ Letters: B observations, F columns.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -455,6 +456,7 @@ class Values(Features):
         return np.ascontiguousarray(values, np.int64)
 
 
+@dataclass(unsafe_hash=True, repr=False)
 class Screens(Features):
     """B-PROST features of images (Liang et al. 2016): colours of tiles, and distances between colours.
 
@@ -463,12 +465,6 @@ class Screens(Features):
     """
 
     new_table = ScreenTable
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
 
     def encode(self, observations: Any, memory: NDArray[np.int32]) -> NDArray[Any]:
         """Return `[B, 128 * 14 + 64]` uint16; see `Features.encode`.

@@ -251,16 +251,6 @@ class Walkers:
 ActionSequence = tuple[NDArray[Any], NDArray[np.int64]]
 
 
-def remaining_sequence(previous: Plan | None) -> ActionSequence | None:
-    """Return the best action sequence of the last decision without its first environment step."""
-    if previous is None or not len(previous.best_actions):
-        return None
-    num_steps = previous.best_num_steps.copy()
-    num_steps[0] -= 1
-    remains = num_steps > 0
-    return (previous.best_actions[remains], num_steps[remains]) if remains.any() else None
-
-
 class SwarmSearch(Search):
     """One decision of a swarm; every simulation is one iteration of all walkers."""
 
@@ -285,7 +275,13 @@ class SwarmSearch(Search):
         )
         self._generator = generator
         self._previous = previous  # for `WaveSearch`
-        self._guide = remaining_sequence(previous)  # what walker 0 does
+        # what walker 0 does: the best sequence of the last decision without its first environment step
+        self._guide: ActionSequence | None = None
+        if previous is not None and len(previous.best_actions):
+            num_steps = previous.best_num_steps.copy()
+            num_steps[0] -= 1
+            remains = num_steps > 0
+            self._guide = (previous.best_actions[remains], num_steps[remains]) if remains.any() else None
         self._new_features: NewFeatures | None = None
         if config.novelty_scale:
             self._new_features = NewFeatures(features_for(env.observation_space, config.features))
