@@ -30,7 +30,7 @@ from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.generic.shared_code import CodeReader
 from planvec.codecs.generic.structure import SHARED_MEMORY
 from planvec.codecs.generic.survey import Beside, own_classes
-from planvec.codecs.reported_masks import LegalActions, is_mask_reported
+from planvec.codecs.reported_masks import LegalActions
 from planvec.codecs.selection import CodecChoice, FamilyCodec, Layer, select, wrapper_layers
 from planvec.codecs.stack import LayerCodecs, StackCodec, make_wrapper_codec
 from planvec.errors import PlanvecError, UnsupportedEnvError
@@ -569,8 +569,9 @@ def _stack_codec(
     if graph is not None:
         graph.find_numbered()
     if not codecs.is_verified:
-        was_reported = reference is not None and reference.reports_masks
-        codecs.reports_masks = was_reported or is_mask_reported(env.action_space, observation, info)
+        actions = LegalActions(env.action_space)
+        actions.note(observation, info)
+        codecs.reports_masks = actions.are_reported or (reference is not None and reference.reports_masks)
     stack = StackCodec(env, codecs, observation)
     if reference is not None:
         stack.walk = verify_codec(stack, env, reference, selection.advice, info_keys, graph)
