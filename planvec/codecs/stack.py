@@ -46,8 +46,30 @@ from planvec.rows import GENERATOR_FIELD, SavedState, StateFormat, is_fixed
 # -- Makes the codecs of the layers of one environment, before its first reset -------------------------------
 
 
+class ResidentState(NamedTuple):
+    """Holds the situation of one environment."""
+
+    value: Any  # what `StateCodec.get` returned
+    generator: dict[str, Any] | None  # the state of `np_random`; None if it was not made yet
+    seed: Any  # `np_random_seed`
+    elapsed: int  # steps that the outer `TimeLimit` has counted
+    # the states of the generators of spaces, from which a reset may draw; None where there is none
+    spaces: tuple[dict[str, Any] | None, ...]
+
+
+class Proof(NamedTuple):
+    """Holds what the proof of one environment has shown, for another process."""
+
+    maker: int  # index of the maker of the codec that is exact
+    drawn_spaces: tuple[str, ...]  # the spaces from which the environment draws
+
+
 class LayerCodecs:
     """Holds the codecs of the unwrapped environment and of its wrappers."""
+
+    codec: StackCodec | None = None  # what `bind` has made of them; None before the first reset
+    proof: Proof | None = None  # what the proof of a resident kind has shown; None if it needs none
+    _like: StackCodec | None = None
 
     # `env` was not reset yet.
 
@@ -134,6 +156,80 @@ class LayerCodecs:
         assert self.graph is not None
         self.drawn_spaces = spaces
         self.graph.save_generators_of(spaces)
+
+    # -- Saves an environment that is stepped and reset by itself, see `resident`
+
+    def follow(self, like: StackCodec) -> None:
+        """Save in the same form as the verified codec of another environment of the same kind."""
+        self._like = like
+        if like.layers.drawn_spaces:
+            self.save_generators_of(like.layers.drawn_spaces)
+
+    def bind(self, observation: Any) -> StackCodec:
+        """Return the codec; after the first reset it is made."""
+        if self.codec is None:
+            like, graph = self._like, self.graph
+            if graph is not None and like is not None and like.layers.graph is not None:
+                try:
+                    graph.settle_as(like.layers.graph)
+                except KeyError as error:
+                    raise UnsupportedEnvError(
+                        f"{self._env}: it lacks {error} of others of its kind"
+                    ) from None
+            codec = StackCodec(self._env, self, observation, like)
+            if graph is not None:
+                codec.include(graph)
+                if like is not None and codec.fingerprint != like.fingerprint:
+                    raise UnsupportedEnvError(f"{self._env}: it differs from the others")
+            self.codec = codec
+        return self.codec
+
+    def save(self, observation: Any) -> ResidentState:
+        """Return the situation of the environment."""
+        codec = self.bind(observation)
+        base = self._env.unwrapped
+        random = None if base._np_random is None else generator.get_generator(base)
+        spaces = tuple(
+            None if space._np_random is None else dict(space._np_random.bit_generator.state)
+            for space in self._spaces()
+        )
+        value = codec.get(observation)
+        return ResidentState(value, random, base._np_random_seed, codec.get_elapsed(), spaces)
+
+    def restore(self, state: ResidentState) -> Any:
+        """Put the environment into a situation, and return the observation there."""
+        codec = self.made()
+        codec.set(state.value)
+        codec.set_elapsed(state.elapsed)
+        self.set_generators(state)
+        return codec.observe()
+
+    def set_generators(self, state: ResidentState) -> None:
+        """Set the generators, which the next resets continue, but nothing else."""
+        base = self._env.unwrapped
+        if state.generator is None:
+            base._np_random = None
+        else:
+            generator.set_generator(base, state.generator)
+        base._np_random_seed = state.seed
+        for space, saved in zip(self._spaces(), state.spaces, strict=True):
+            if saved is not None:
+                space.np_random.bit_generator.state = saved
+
+    def _spaces(self) -> list[gymnasium.Space[Any]]:
+        return [] if self.graph is None else self.graph.spaces.all()
+
+    def made(self) -> StackCodec:
+        """Return the codec. Reset the environment if it was not reset yet."""
+        # The generator of the environment stays what it is, or is seeded by chance.
+        if self.codec is None:
+            base = self._env.unwrapped
+            random, seed = base.np_random, base.np_random_seed  # this makes it, if there is none
+            observation, _ = self._env.reset(seed=0)
+            codec = self.bind(observation)
+            base._np_random, base._np_random_seed = random, seed
+            return codec
+        return self.codec
 
 
 def make_wrapper_codec(layer: Layer) -> WrapperCodec:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.codecs.base import Codec, Env, Outcome, StateCodec, Step, WrapperCodec, is_of_user, layers_of
-from planvec.codecs.budget import Budget
+from planvec.codecs.budget import Budget, steps_within
 from planvec.codecs.compare import describe_difference, digest, same
 from planvec.codecs.generic.copied import ObjectGraph
 from planvec.codecs.generic.replay import ReplayCodec
@@ -75,11 +75,10 @@ def reference_walk(env: Env, info_keys: Sequence[str] | None, beside: Beside | N
     """Walk through some episodes without any codec, and record the first one."""
     actions = LegalActions.seeded(env.action_space)
     step = actions.noted(env.step)
-    budget = Budget(_REFERENCE_SECONDS)
+    indices = steps_within(_REFERENCE_SECONDS, MIN_STEPS, _MAX_STEPS)
     first: Any = None
     outcomes: list[Outcome] = []
     drawn_spaces: dict[str, None] = {}
-    num_steps = 0
     for episode in range(_MAX_EPISODES):
         observation, info = check_reset(env.reset(seed=episode))
         actions.note(observation, info)
@@ -88,14 +87,13 @@ def reference_walk(env: Env, info_keys: Sequence[str] | None, beside: Beside | N
         if episode == 0:
             first = copy.deepcopy(observation)
         has_ended = False
-        while not has_ended and num_steps < _MAX_STEPS:
-            if num_steps >= MIN_STEPS and budget.is_spent:
-                break
+        for _ in indices:
             outcome = _try_step(step, actions.sample(), info_keys)
-            num_steps += 1
             has_ended = outcome is None or outcome[2] or outcome[3]
             if episode == 0 and outcome is not None:
                 outcomes.append(outcome)
+            if has_ended:
+                break
         if beside is not None:
             drawn_spaces |= dict.fromkeys(beside.check())
         if not has_ended:
@@ -121,13 +119,10 @@ def random_walk(
     actions = LegalActions.seeded(env.action_space)
     step = actions.noted(codec.step)
     walk = RandomWalk([], [])
-    budget = Budget(max_seconds)
     observation, info = codec.reset(0, None)
     actions.note(observation, info)
     next_save = 0
-    for index in range(max_steps):
-        if index >= MIN_STEPS and budget.is_spent:
-            break
+    for index in steps_within(max_seconds, MIN_STEPS, max_steps):
         if index >= next_save:
             next_save = index + (_DENSE_INTERVAL if index < _DENSE_STEPS else _INTERVAL)
             observation = copy.deepcopy(observation)
