@@ -32,4 +32,4 @@ from planvec.codecs.selection import (
 )
 from planvec.codecs.stack import LayerCodecs, Proof, ResidentState
 from planvec.codecs.unpickling import from_file
-from planvec.codecs.verify import check_codec, codec_for, random_walk, time_codec
+from planvec.codecs.verify import RandomWalk, check_codec, codec_for, time_codec
