@@ -62,8 +62,7 @@ class ResidentCodecs:
         makers = (selection.make, *selection.alternatives)
         if isinstance(prove, Proof):
             layers = LayerCodecs(env, wrappers, selection._replace(make=makers[prove.maker]), self._choice)
-            if prove.drawn_spaces:
-                layers.save_generators_of(prove.drawn_spaces)
+            layers.save_generators_of(prove.drawn_spaces)
             return layers
         key = (
             *(type(layer) for layer in (env.unwrapped, *wrappers_of(env))),

@@ -153,17 +153,16 @@ class LayerCodecs:
 
     def save_generators_of(self, spaces: Sequence[str]) -> None:
         """Save the generators of spaces from which the environment draws. See `ObjectGraph`."""
-        assert self.graph is not None
         self.drawn_spaces = spaces
-        self.graph.save_generators_of(spaces)
+        if self.graph is not None:
+            self.graph.save_generators_of(spaces)
 
     # -- Saves an environment that is stepped and reset by itself, see `resident`
 
     def follow(self, like: StackCodec) -> None:
         """Save in the same form as the verified codec of another environment of the same kind."""
         self._like = like
-        if like.layers.drawn_spaces:
-            self.save_generators_of(like.layers.drawn_spaces)
+        self.save_generators_of(like.layers.drawn_spaces)
 
     def bind(self, observation: Any) -> StackCodec:
         """Return the codec; after the first reset it is made."""
@@ -217,7 +216,7 @@ class LayerCodecs:
                 space.np_random.bit_generator.state = saved
 
     def _spaces(self) -> list[gymnasium.Space[Any]]:
-        return [] if self.graph is None else self.graph.spaces.all()
+        return [] if self.graph is None else self.graph.spaces()
 
     def made(self) -> StackCodec:
         """Return the codec. Reset the environment if it was not reset yet."""
