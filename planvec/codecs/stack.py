@@ -82,8 +82,9 @@ class LayerCodecs:
     ) -> None:
         assert selection.make is not None
         self.selection = selection  # how the unwrapped environment is saved
-        self._env = env
-        self.base_codec = selection.make(env.unwrapped)  # the codec of the unwrapped environment
+        self._env: Any = env
+        self._base: Any = env.unwrapped
+        self.base_codec = selection.make(self._base)  # the codec of the unwrapped environment
         if not isinstance(self.base_codec, Codec):
             raise UnsupportedEnvError(
                 "codec: expected a maker of a planvec.Codec, got one of a "
@@ -120,7 +121,7 @@ class LayerCodecs:
         """A digest of what never changes, and may differ between environments."""
         # vars(base) would be shorter, but once the `__dict__` of an object was requested, CPython reads its
         # attributes more slowly, which made CartPole's steps 15 % slower.
-        codec, base = self.base_codec, self._env.unwrapped
+        codec, base = self.base_codec, self._base
         missing = [name for name in codec.constants if not hasattr(base, name)]
         if missing:
             raise UnsupportedEnvError(
@@ -132,12 +133,12 @@ class LayerCodecs:
     @property
     def packages(self) -> set[str]:
         """The packages that define the environment. See `unpickling.from_file`."""
-        layers = [self._env.unwrapped, *(wrapper for wrapper, _ in self.wrappers)]
+        layers = [self._base, *(wrapper for wrapper, _ in self.wrappers)]
         return packages_of([*map(type, layers), *(() if self.graph is None else self.graph.classes)])
 
     def before_reset(self) -> None:
         """Clear what the layers keep from one episode to the next."""
-        self.base_codec.before_reset(self._env.unwrapped)
+        self.base_codec.before_reset(self._base)
         for wrapper, codec in self.wrappers:
             codec.before_reset(wrapper)
 
@@ -186,7 +187,7 @@ class LayerCodecs:
     def save(self, observation: Any) -> ResidentState:
         """Return the situation of the environment."""
         codec = self.bind(observation)
-        base = self._env.unwrapped
+        base = self._base
         random = None if base._np_random is None else generator.get_generator(base)
         spaces = tuple(
             None if space._np_random is None else dict(space._np_random.bit_generator.state)
@@ -205,7 +206,7 @@ class LayerCodecs:
 
     def set_generators(self, state: ResidentState) -> None:
         """Set the generators, which the next resets continue, but nothing else."""
-        base = self._env.unwrapped
+        base = self._base
         if state.generator is None:
             base._np_random = None
         else:
@@ -222,7 +223,7 @@ class LayerCodecs:
         """Return the codec. Reset the environment if it was not reset yet."""
         # The generator of the environment stays what it is, or is seeded by chance.
         if self.codec is None:
-            base = self._env.unwrapped
+            base = self._base
             random, seed = base.np_random, base.np_random_seed  # this makes it, if there is none
             observation, _ = self._env.reset(seed=0)
             codec = self.bind(observation)
