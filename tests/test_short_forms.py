@@ -24,7 +24,7 @@ from walks import shuffled_steps
 import planvec
 from planvec.codecs.differences import Differences
 from planvec.codecs.generic.pickling import check_copyable
-from planvec.codecs.generic.short_forms import Generators, Tables, compress_state, expand_state
+from planvec.codecs.generic.short_forms import Reading, ShortForms, Tables, compress_state, expand_state
 
 
 @pytest.fixture(scope="module", params=quick_or_slow(BACKENDS, [HERE[0], PROCESSES[0]]))
@@ -112,19 +112,21 @@ def test_other_words_are_kept_as_they_are(words: bytes) -> None:
 
 
 def test_a_restored_generator_draws_what_the_saved_one_draws() -> None:
-    generators = Generators()
+    forms = ShortForms()
+    Reading.begin({}, forms)
     for seed in (0, [1, 2], None):
         generator = np.random.RandomState(seed)  # type: ignore[arg-type]
         for draws in (0, 1, 3, 700, 3000):
             generator.normal(size=draws)
-            data = generators.save(generator)
+            read, (_, data) = forms.reduce(generator)
+            assert read == Reading.random_state
             assert isinstance(data, bytes)
             expected = copy.deepcopy(generator).normal(size=5)
-            restored = generators.restore_random_state(1, data)
-            assert generators.save(restored) == data
+            restored = Reading.random_state(1, data)
+            assert forms.reduce(restored)[1][1] == data
             assert restored.normal(size=5).tolist() == expected.tolist()
             # Used since it was restored, also when only the spare normal number was taken.
-            again = generators.restore_random_state(1, data)
+            again = Reading.random_state(1, data)
             assert again.normal(size=5).tolist() == expected.tolist()
 
 

@@ -21,7 +21,7 @@ from planvec.codecs.generic.attributes import names_in_code
 from planvec.codecs.generic.copied import Copied, Named, names_of
 from planvec.codecs.generic.shared import EnvFunctions, Sharing, Watch, find_shared, same_layers
 from planvec.codecs.reported_masks import LegalActions
-from planvec.codecs.resident import Proof, ResidentCodec, ResidentCodecs, ResidentState
+from planvec.codecs.resident import ResidentCodecs
 from planvec.codecs.selection import (
     FAMILIES,
     CodecChoice,
@@ -30,5 +30,6 @@ from planvec.codecs.selection import (
     register_wrapper_codec,
     registered_codecs,
 )
+from planvec.codecs.stack import LayerCodecs, Proof, ResidentState
 from planvec.codecs.unpickling import from_file
-from planvec.codecs.verify import check_codec, codec_for, random_walk, time_codec
+from planvec.codecs.verify import RandomWalk, check_codec, codec_for, time_codec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 _NANOSECONDS = 1e-9
 
@@ -22,6 +23,15 @@ class Budget:
         """Whether the time is over."""
         left = self._started + self._seconds - time.monotonic()
         return left < 0 and left + _seconds_in_queue() - self._waited < 0
+
+
+def steps_within(seconds: float, at_least: int, at_most: int) -> Iterator[int]:
+    """Count the steps of a walk from 0: at least some of them, and more while there is time."""
+    budget = Budget(seconds)
+    for index in range(at_most):
+        if index >= at_least and budget.is_spent:
+            return
+        yield index
 
 
 def _seconds_in_queue() -> float:

@@ -69,13 +69,6 @@ class ReportedMask:
         return [mask.tobytes() for mask in records[ACTION_MASK_FIELD]]
 
 
-def is_mask_reported(space: Space[Any], observation: Any, info: Any) -> bool:
-    """Return whether a reset or a step has reported legal actions; `rows.mask_of_info` reads them."""
-    has_key = isinstance(info, dict) and info.get(ACTION_MASK_FIELD) is not None
-    has_key = has_key or (isinstance(observation, dict) and ACTION_MASK_FIELD in observation)
-    return has_key and mask_sizes(space).size > 0
-
-
 class LegalActions:
     """Draws the actions of a random walk: among the legal ones, where the environment reports them."""
 
@@ -93,12 +86,11 @@ class LegalActions:
 
     def note(self, observation: Any, info: Any) -> None:
         """Remember what a reset or a step has reported."""
-        is_reported = is_mask_reported(self._space, observation, info)
-        self.are_reported = self.are_reported or is_reported
         try:
-            self._mask = mask_of_info(self._space, info, observation) if is_reported else None
+            self._mask = mask_of_info(self._space, info, observation) if isinstance(info, Mapping) else None
+            self.are_reported |= self._mask is not None
         except EnvError:  # `ReportedMask` raises it where masks are used
-            self._mask = None
+            self._mask, self.are_reported = None, True
 
     def noted(self, step: Step) -> Step:
         """Return a step after which the legal actions are remembered."""

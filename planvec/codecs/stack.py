@@ -46,8 +46,30 @@ from planvec.rows import GENERATOR_FIELD, SavedState, StateFormat, is_fixed
 # -- Makes the codecs of the layers of one environment, before its first reset -------------------------------
 
 
+class ResidentState(NamedTuple):
+    """Holds the situation of one environment."""
+
+    value: Any  # what `StateCodec.get` returned
+    generator: dict[str, Any] | None  # the state of `np_random`; None if it was not made yet
+    seed: Any  # `np_random_seed`
+    elapsed: int  # steps that the outer `TimeLimit` has counted
+    # the states of the generators of spaces, from which a reset may draw; None where there is none
+    spaces: tuple[dict[str, Any] | None, ...]
+
+
+class Proof(NamedTuple):
+    """Holds what the proof of one environment has shown, for another process."""
+
+    maker: int  # index of the maker of the codec that is exact
+    drawn_spaces: tuple[str, ...]  # the spaces from which the environment draws
+
+
 class LayerCodecs:
     """Holds the codecs of the unwrapped environment and of its wrappers."""
+
+    codec: StackCodec | None = None  # what `bind` has made of them; None before the first reset
+    proof: Proof | None = None  # what the proof of a resident kind has shown; None if it needs none
+    _like: StackCodec | None = None
 
     # `env` was not reset yet.
 
@@ -60,8 +82,9 @@ class LayerCodecs:
     ) -> None:
         assert selection.make is not None
         self.selection = selection  # how the unwrapped environment is saved
-        self._env = env
-        self.base_codec = selection.make(env.unwrapped)  # the codec of the unwrapped environment
+        self._env: Any = env
+        self._base: Any = env.unwrapped
+        self.base_codec = selection.make(self._base)  # the codec of the unwrapped environment
         if not isinstance(self.base_codec, Codec):
             raise UnsupportedEnvError(
                 "codec: expected a maker of a planvec.Codec, got one of a "
@@ -98,7 +121,7 @@ class LayerCodecs:
         """A digest of what never changes, and may differ between environments."""
         # vars(base) would be shorter, but once the `__dict__` of an object was requested, CPython reads its
         # attributes more slowly, which made CartPole's steps 15 % slower.
-        codec, base = self.base_codec, self._env.unwrapped
+        codec, base = self.base_codec, self._base
         missing = [name for name in codec.constants if not hasattr(base, name)]
         if missing:
             raise UnsupportedEnvError(
@@ -110,12 +133,12 @@ class LayerCodecs:
     @property
     def packages(self) -> set[str]:
         """The packages that define the environment. See `unpickling.from_file`."""
-        layers = [self._env.unwrapped, *(wrapper for wrapper, _ in self.wrappers)]
+        layers = [self._base, *(wrapper for wrapper, _ in self.wrappers)]
         return packages_of([*map(type, layers), *(() if self.graph is None else self.graph.classes)])
 
     def before_reset(self) -> None:
         """Clear what the layers keep from one episode to the next."""
-        self.base_codec.before_reset(self._env.unwrapped)
+        self.base_codec.before_reset(self._base)
         for wrapper, codec in self.wrappers:
             codec.before_reset(wrapper)
 
@@ -131,9 +154,82 @@ class LayerCodecs:
 
     def save_generators_of(self, spaces: Sequence[str]) -> None:
         """Save the generators of spaces from which the environment draws. See `ObjectGraph`."""
-        assert self.graph is not None
         self.drawn_spaces = spaces
-        self.graph.save_generators_of(spaces)
+        if self.graph is not None:
+            self.graph.save_generators_of(spaces)
+
+    # -- Saves an environment that is stepped and reset by itself, see `resident`
+
+    def follow(self, like: StackCodec) -> None:
+        """Save in the same form as the verified codec of another environment of the same kind."""
+        self._like = like
+        self.save_generators_of(like.layers.drawn_spaces)
+
+    def bind(self, observation: Any) -> StackCodec:
+        """Return the codec; after the first reset it is made."""
+        if self.codec is None:
+            like, graph = self._like, self.graph
+            if graph is not None and like is not None and like.layers.graph is not None:
+                try:
+                    graph.settle_as(like.layers.graph)
+                except KeyError as error:
+                    raise UnsupportedEnvError(
+                        f"{self._env}: it lacks {error} of others of its kind"
+                    ) from None
+            codec = StackCodec(self._env, self, observation, like)
+            if graph is not None:
+                codec.include(graph)
+                if like is not None and codec.fingerprint != like.fingerprint:
+                    raise UnsupportedEnvError(f"{self._env}: it differs from the others")
+            self.codec = codec
+        return self.codec
+
+    def save(self, observation: Any) -> ResidentState:
+        """Return the situation of the environment."""
+        codec = self.bind(observation)
+        base = self._base
+        random = None if base._np_random is None else generator.get_generator(base)
+        spaces = tuple(
+            None if space._np_random is None else dict(space._np_random.bit_generator.state)
+            for space in self._spaces()
+        )
+        value = codec.get(observation)
+        return ResidentState(value, random, base._np_random_seed, codec.get_elapsed(), spaces)
+
+    def restore(self, state: ResidentState) -> Any:
+        """Put the environment into a situation, and return the observation there."""
+        codec = self.made()
+        codec.set(state.value)
+        codec.set_elapsed(state.elapsed)
+        self.set_generators(state)
+        return codec.observe()
+
+    def set_generators(self, state: ResidentState) -> None:
+        """Set the generators, which the next resets continue, but nothing else."""
+        base = self._base
+        if state.generator is None:
+            base._np_random = None
+        else:
+            generator.set_generator(base, state.generator)
+        base._np_random_seed = state.seed
+        for space, saved in zip(self._spaces(), state.spaces, strict=True):
+            if saved is not None:
+                space.np_random.bit_generator.state = saved
+
+    def _spaces(self) -> list[gymnasium.Space[Any]]:
+        return [] if self.graph is None else self.graph.spaces()
+
+    def made(self) -> StackCodec:
+        """Return the codec. Reset the environment if it was not reset yet."""
+        # The generator of the environment stays what it is, or is seeded by chance.
+        if self.codec is None:
+            base = self._base
+            random, seed = base.np_random, base.np_random_seed  # this makes it, if there is none
+            observation, _ = self._env.reset(seed=0)
+            codec = self.bind(observation)
+            base._np_random, base._np_random_seed = random, seed
+            return codec
+        return self.codec
 
 
 def make_wrapper_codec(layer: Layer) -> WrapperCodec:

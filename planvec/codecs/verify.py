@@ -23,14 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planvec.codecs.base import Codec, Env, Outcome, StateCodec, Step, WrapperCodec, is_of_user, layers_of
-from planvec.codecs.budget import Budget
+from planvec.codecs.budget import Budget, steps_within
 from planvec.codecs.compare import describe_difference, digest, same
 from planvec.codecs.generic.copied import ObjectGraph
 from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.generic.shared_code import CodeReader
 from planvec.codecs.generic.structure import SHARED_MEMORY
 from planvec.codecs.generic.survey import Beside, own_classes
-from planvec.codecs.reported_masks import LegalActions, is_mask_reported
+from planvec.codecs.reported_masks import LegalActions
 from planvec.codecs.selection import CodecChoice, FamilyCodec, Layer, select, wrapper_layers
 from planvec.codecs.stack import LayerCodecs, StackCodec, make_wrapper_codec
 from planvec.errors import PlanvecError, UnsupportedEnvError
@@ -63,23 +63,14 @@ class SavedPoint(NamedTuple):
     next_step: int  # index of the step that was taken next
 
 
-class RandomWalk(NamedTuple):
-    """Holds random steps and the states that were saved between them."""
-
-    # Actions and their outcomes. An outcome is None if the environment raised an error or was reset instead.
-    steps: list[tuple[Any, Outcome | None]]
-    points: list[SavedPoint]  # the saved states
-
-
 def reference_walk(env: Env, info_keys: Sequence[str] | None, beside: Beside | None) -> Reference:
     """Walk through some episodes without any codec, and record the first one."""
     actions = LegalActions.seeded(env.action_space)
     step = actions.noted(env.step)
-    budget = Budget(_REFERENCE_SECONDS)
+    indices = steps_within(_REFERENCE_SECONDS, MIN_STEPS, _MAX_STEPS)
     first: Any = None
     outcomes: list[Outcome] = []
     drawn_spaces: dict[str, None] = {}
-    num_steps = 0
     for episode in range(_MAX_EPISODES):
         observation, info = check_reset(env.reset(seed=episode))
         actions.note(observation, info)
@@ -88,14 +79,13 @@ def reference_walk(env: Env, info_keys: Sequence[str] | None, beside: Beside | N
         if episode == 0:
             first = copy.deepcopy(observation)
         has_ended = False
-        while not has_ended and num_steps < _MAX_STEPS:
-            if num_steps >= MIN_STEPS and budget.is_spent:
-                break
+        for _ in indices:
             outcome = _try_step(step, actions.sample(), info_keys)
-            num_steps += 1
             has_ended = outcome is None or outcome[2] or outcome[3]
             if episode == 0 and outcome is not None:
                 outcomes.append(outcome)
+            if has_ended:
+                break
         if beside is not None:
             drawn_spaces |= dict.fromkeys(beside.check())
         if not has_ended:
@@ -110,39 +100,68 @@ def check_reset(result: Any) -> tuple[Any, dict[str, Any]]:
     raise UnsupportedEnvError(f"reset: expected (observation, info), got {type(result).__name__}")
 
 
-def random_walk(
-    codec: StateCodec,
-    env: Env,
-    info_keys: Sequence[str] | None,
-    max_steps: int = _MAX_STEPS,
-    max_seconds: float = _WALK_SECONDS,
-) -> RandomWalk:
-    """Step at random, save every few steps, and reset whenever an episode ends."""
-    actions = LegalActions.seeded(env.action_space)
-    step = actions.noted(codec.step)
-    walk = RandomWalk([], [])
-    budget = Budget(max_seconds)
-    observation, info = codec.reset(0, None)
-    actions.note(observation, info)
-    next_save = 0
-    for index in range(max_steps):
-        if index >= MIN_STEPS and budget.is_spent:
-            break
-        if index >= next_save:
-            next_save = index + (_DENSE_INTERVAL if index < _DENSE_STEPS else _INTERVAL)
-            observation = copy.deepcopy(observation)
-            point = SavedPoint(codec.get(observation), observation, codec.digests(), len(walk.steps))
-            walk.points.append(point)
-        action = actions.sample()
-        outcome = _try_step(step, action, info_keys)
-        walk.steps.append((action, outcome))
-        if outcome is None or outcome[2] or outcome[3]:
-            walk.steps.append((None, None))
-            observation, info = codec.reset(index, None)
-            actions.note(observation, info)
-        else:
-            observation = outcome[0]
-    return walk
+class RandomWalk:
+    """Holds random steps and the states that were saved between them, and takes the steps again."""
+
+    def __init__(
+        self,
+        codec: StateCodec,
+        env: Env,
+        info_keys: Sequence[str] | None,
+        max_steps: int = _MAX_STEPS,
+        max_seconds: float = _WALK_SECONDS,
+    ) -> None:
+        """Step at random, save every few steps, and reset whenever an episode ends."""
+        self._codec, self._env, self._info_keys = codec, env, info_keys
+        # Actions and outcomes. An outcome is None if the environment raised an error or was reset instead.
+        self.steps: list[tuple[Any, Outcome | None]] = []
+        self.points: list[SavedPoint] = []  # the saved states
+        actions = LegalActions.seeded(env.action_space)
+        step = actions.noted(codec.step)
+        observation, info = codec.reset(0, None)
+        actions.note(observation, info)
+        next_save = 0
+        for index in steps_within(max_seconds, MIN_STEPS, max_steps):
+            if index >= next_save:
+                next_save = index + (_DENSE_INTERVAL if index < _DENSE_STEPS else _INTERVAL)
+                observation = copy.deepcopy(observation)
+                point = SavedPoint(codec.get(observation), observation, codec.digests(), len(self.steps))
+                self.points.append(point)
+            action = actions.sample()
+            outcome = _try_step(step, action, info_keys)
+            self.steps.append((action, outcome))
+            if outcome is None or outcome[2] or outcome[3]:
+                self.steps.append((None, None))
+                observation, info = codec.reset(index, None)
+                actions.note(observation, info)
+            else:
+                observation = outcome[0]
+        self._digests = {point.next_step: point.digests for point in self.points}
+
+    def loaded(self) -> list[tuple[SavedPoint, Any]]:
+        """Return the saved points with their values, after a conversion to states and back."""
+        try:
+            states = self._codec.states_of([point.value for point in self.points])
+        except (ValueError, TypeError, KeyError) as error:
+            raise UnsupportedEnvError(
+                f"{self._env}: expected saved values that fit the codec's dtype {self._codec.format.dtype}, "
+                f"got another: {error}. Change the dtype, or what get() returns"
+            ) from error
+        return list(zip(self.points, self._codec.load(states).values, strict=True))
+
+    def repeat(self, point: SavedPoint, observation: Any, comparison: Comparison, num_steps: int) -> None:
+        """Take the steps after a saved point again, until the episode ends, and compare them."""
+        comparison.check("observation", 0, point.observation, observation)
+        comparison.check_digests(0, point.digests, self._codec.digests())
+        first = point.next_step
+        for number, (action, expected) in enumerate(self.steps[first : first + num_steps], 1):
+            if expected is None:  # the walk was reset here
+                return
+            outcome = select_infos(self._codec.step(action), self._info_keys)
+            comparison.check_outcome(number, expected, outcome)
+            digests = self._digests.get(first + number)
+            if digests is not None and not (expected[2] or expected[3]):
+                comparison.check_digests(number, digests, self._codec.digests())
 
 
 def _try_step(step: Step, action: Any, info_keys: Sequence[str] | None) -> Outcome | None:
@@ -182,7 +201,7 @@ def select_infos(outcome: Outcome, info_keys: Sequence[str] | None) -> Outcome:
     return observation, reward, terminated, truncated, info
 
 
-# -- Takes the steps of a random walk again from restored states, and compares them with the first time ------
+# -- Compares the steps from restored states with those of the first time ------------------------------------
 
 NUM_REPEATED = 6  # steps that are taken again from each saved point
 OUTCOME = ("observation", "reward", "terminated", "truncated", "info")  # what a step returns
@@ -234,42 +253,6 @@ class Comparison(NamedTuple):
         return InexactStateError(f"{self.situation}, {when}: {text}")
 
 
-def save_and_load(codec: StateCodec, env: Env, points: Sequence[SavedPoint]) -> list[Any]:
-    """Convert the values of saved points to states and back."""
-    try:
-        states = codec.states_of([point.value for point in points])
-    except (ValueError, TypeError, KeyError) as error:
-        raise UnsupportedEnvError(
-            f"{env}: expected saved values that fit the codec's dtype {codec.format.dtype}, got another: "
-            f"{error}. Change the dtype, or what get() returns"
-        ) from error
-    return codec.load(states).values
-
-
-class Repeats:
-    """Takes steps of a walk again, and compares them."""
-
-    def __init__(self, codec: StateCodec, walk: RandomWalk, info_keys: Sequence[str] | None) -> None:
-        self._codec = codec
-        self._walk = walk
-        self._info_keys = info_keys
-        self._digests = {point.next_step: point.digests for point in walk.points}
-
-    def compare(self, point: SavedPoint, observation: Any, comparison: Comparison, num_steps: int) -> None:
-        """Take the steps after a saved point again, until the episode ends."""
-        comparison.check("observation", 0, point.observation, observation)
-        comparison.check_digests(0, point.digests, self._codec.digests())
-        first = point.next_step
-        for number, (action, expected) in enumerate(self._walk.steps[first : first + num_steps], 1):
-            if expected is None:  # the walk was reset here
-                return
-            outcome = select_infos(self._codec.step(action), self._info_keys)
-            comparison.check_outcome(number, expected, outcome)
-            digests = self._digests.get(first + number)
-            if digests is not None and not (expected[2] or expected[3]):
-                comparison.check_digests(number, digests, self._codec.digests())
-
-
 # -- Verifies that the order of the elements of sets has no influence on an environment ----------------------
 
 # Steps of a walk for environments that hold sets, and the time for it. Repeating it takes at least twice as
@@ -291,9 +274,8 @@ def check_set_orders(
     """Repeat a longer walk with sets in other orders, which must have no influence."""
     # All else that is copied is restored exactly, so that a shorter walk shows what is not. The order of a
     # set is not, and a difference may be rare and late.
-    walk = random_walk(codec, env, info_keys, _SETS_STEPS, _SETS_SECONDS)
-    points = list(zip(walk.points, save_and_load(codec, env, walk.points), strict=True))
-    repeats = Repeats(codec, walk, info_keys)
+    walk = RandomWalk(codec, env, info_keys, _SETS_STEPS, _SETS_SECONDS)
+    points = walk.loaded()
     situation = f"{env}: after restoring a saved state with the elements of its sets in another order"
     comparison = Comparison(situation, SETS_ADVICE, has_sets=True)
     repeated = [(*point, NUM_REPEATED) for point in points]
@@ -305,7 +287,7 @@ def check_set_orders(
         try:
             with graph.shuffled_sets(number):
                 codec.set(value)
-                repeats.compare(point, codec.observe(), comparison, num_steps)
+                walk.repeat(point, codec.observe(), comparison, num_steps)
         except Exception as error:
             taken = walk.steps[point.next_step : point.next_step + num_steps]
             actions = [action for action, _ in itertools.takewhile(lambda step: step[1] is not None, taken)]
@@ -363,18 +345,16 @@ def verify_codec(
     # `reference`: what `reference_walk` returned before the codec restored anything. `env` is left in an
     # arbitrary state.
     # Returns a digest of the outcome of each step of the walk.
-    walk = random_walk(codec, env, info_keys)
-    restored = save_and_load(codec, env, walk.points)
-    repeats = Repeats(codec, walk, info_keys)
+    walk = RandomWalk(codec, env, info_keys)
+    points = walk.loaded()
     codec.reset(1, None)
     has_sets = graph is not None and graph.has_sets
     if has_sets:
         advice = f"{SETS_ADVICE}. Otherwise: {advice}"
     comparison = Comparison(f"{env}: after restoring a saved state", advice, has_sets)
-    points = list(zip(walk.points, restored, strict=True))
     for point, value in reversed(points):
         codec.set(value)
-        repeats.compare(point, codec.observe(), comparison, NUM_REPEATED)
+        walk.repeat(point, codec.observe(), comparison, NUM_REPEATED)
     if graph is not None and has_sets:
         check_set_orders(codec, env, info_keys, graph)
     budget = Budget(_FOLLOW_SECONDS)
@@ -382,10 +362,10 @@ def verify_codec(
         if budget.is_spent:
             break
         codec.set(value)
-        repeats.compare(point, codec.observe(), comparison, len(walk.steps))
+        walk.repeat(point, codec.observe(), comparison, len(walk.steps))
     observation, _ = codec.reset(0, None)
     comparison = Comparison(f"{env}: after a second reset with the same seed", _RESET_ADVICE)
-    repeats.compare(walk.points[0], observation, comparison, len(reference.outcomes))
+    walk.repeat(walk.points[0], observation, comparison, len(reference.outcomes))
     # The first steps of the walk are those of the environment alone. Truncations are not compared, since an
     # outer `TimeLimit` is left out of the walk. Neither are infos, which may contain the time of day.
     comparison = Comparison(f"{env}: stepped by planvec instead of by itself", _REFERENCE_ADVICE)
@@ -569,8 +549,9 @@ def _stack_codec(
     if graph is not None:
         graph.find_numbered()
     if not codecs.is_verified:
-        was_reported = reference is not None and reference.reports_masks
-        codecs.reports_masks = was_reported or is_mask_reported(env.action_space, observation, info)
+        actions = LegalActions(env.action_space)
+        actions.note(observation, info)
+        codecs.reports_masks = actions.are_reported or (reference is not None and reference.reports_masks)
     stack = StackCodec(env, codecs, observation)
     if reference is not None:
         stack.walk = verify_codec(stack, env, reference, selection.advice, info_keys, graph)

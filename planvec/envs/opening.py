@@ -28,11 +28,11 @@ from planvec.backends import (
 )
 from planvec.codecs import (
     CodecChoice,
+    RandomWalk,
     StateCodec,
     check_codec,
     codec_for,
     digest,
-    random_walk,
     registered_codecs,
 )
 from planvec.envs.env_calls import Blocking, EnvCalls, Mode
@@ -381,7 +381,7 @@ class _Factory:
         self._codecs.install()
         self._kernels.install()
         with PlanEnv(self._source, **{**self._options, "compiled": False}, trust=True) as env:
-            walk = random_walk(env.codec, env.env, self._options["info_keys"])
+            walk = RandomWalk(env.codec, env.env, self._options["info_keys"])
         record = {OUTCOMES: [digest(outcome and outcome[:4]) for _, outcome in walk.steps]}
         for point in walk.points:
             for name, part in point.digests.items():

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
-from planvec.codecs import Outcome, Proof, ResidentCodec, ResidentCodecs, ResidentState, Rows, Step
+from planvec.codecs import LayerCodecs, Outcome, Proof, ResidentCodecs, ResidentState, Rows, Step
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.rows import (
     StateFormat,
@@ -201,12 +201,12 @@ class ResidentStates:
     ) -> None:
         codecs = ResidentCodecs()
         self._rows = rows
-        self.codecs: list[ResidentCodec] = [
+        self.codecs: list[LayerCodecs] = [
             codecs.make(row.env, proof) for row, proof in zip(rows, proofs, strict=True)
         ]
         for row, resident in zip(rows, self.codecs, strict=True):
-            if resident.layers.watches_own_resets:
-                base, codec = row.env.unwrapped, resident.layers.base_codec
+            if resident.watches_own_resets:
+                base, codec = row.env.unwrapped, resident.base_codec
                 row.watch_resets(partial(codec.before_own_reset, base), partial(codec.after_own_reset, base))
         self._forms: list[StateFormat] = []
         self._form_numbers: dict[int, int] = {}

@@ -287,9 +287,7 @@ class ResidentEnvs:
         if used:
             return Sharing(used)
         unproven = [row for row, codec in enumerate(self.states.codecs) if codec.proof is not None]
-        caches = {
-            path for codec in self.states.codecs for path in codec.layers.caches
-        }  # steps may change them
+        caches = {path for codec in self.states.codecs for path in codec.caches}  # steps may change them
         sharing, self.watch = find_shared(
             [envs[row] for row in unproven], [env_fns[row] for row in unproven], caches
         )
@@ -398,7 +396,7 @@ class ResidentEnvs:
         states = None if name == "render" else self.states
 
         def settings() -> list[bytes]:
-            return [] if states is None else [states.codecs[index].settings for index in work.indices]
+            return [] if states is None else [states.codecs[index].constants for index in work.indices]
 
         before = settings()
 

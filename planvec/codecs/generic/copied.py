@@ -10,7 +10,7 @@ import copy
 import functools
 import timeit
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -53,48 +53,13 @@ from planvec.errors import UnsupportedEnvError
 
 _SMALLEST_ADDRESS = 1 << 20  # of an object
 
-# -- Holds the spaces that pickles refer to by name, and saves their generators if the environment draws -----
-
-
-class NamedSpaces:
-    """Holds spaces, with those inside them."""
-
-    def __init__(self, named: Mapping[str, Any]) -> None:
-        # path -> the spaces there, with copies of their first generators
-        self._spaces = {
-            path: [(inner, copy.deepcopy(inner._np_random)) for inner in spaces_in(space)]
-            for path, space in named.items()
-            if isinstance(space, gymnasium.Space)
-        }
-        self.saved: list[gymnasium.Space[Any]] = []  # the spaces whose generators are part of states
-
-    def all(self) -> list[gymnasium.Space[Any]]:
-        """Return all spaces. Resets may draw from them, which no state shows."""
-        return [space for pairs in self._spaces.values() for space, _ in pairs]
-
-    def save(self, paths: Sequence[str]) -> None:
-        """Put the generators of spaces back to the start, and save them from now on."""
-        for path in paths:
-            for space, generator in self._spaces[path]:
-                space._np_random = copy.deepcopy(generator)
-                self.saved.append(space)
-
-    def generators(self) -> list[Any]:
-        """Return the generators that are saved."""
-        return [space._np_random for space in self.saved]
-
-    def restore(self, generators: Sequence[Any]) -> None:
-        """Restore what `generators` returned."""
-        for space, saved in zip(self.saved, generators, strict=True):
-            space._np_random = saved
-
 
 class ObjectGraph:
     """Saves and restores the attributes of one or several objects."""
 
-    # `initial`: What the objects held before the first reset. `spaces`: The spaces that are referred to by
-    # name. `classes`: The classes that define the objects and what they hold, without those of Python, NumPy,
-    # Gymnasium and planvec. `has_sets`: Whether a set was saved so far.
+    # `initial`: What the objects held before the first reset. `classes`: The classes that define the objects
+    # and what they hold, without those of Python, NumPy, Gymnasium and planvec. `has_sets`: Whether a set was
+    # saved so far.
 
     _order_of_sets: int | None = None
 
@@ -116,7 +81,13 @@ class ObjectGraph:
         self._generator: Any = None
         self._objects, self._names = dict[str, Any](), dict[int, str]()
         self._named_at_start = {**self._find_named(), **self._references}
-        self.spaces = NamedSpaces(self._named_at_start)
+        # path -> the space there and those inside it, with copies of their first generators
+        self._spaces = {
+            path: [(inner, copy.deepcopy(inner._np_random)) for inner in spaces_in(space)]
+            for path, space in self._named_at_start.items()
+            if isinstance(space, gymnasium.Space)
+        }
+        self._saved_spaces: list[gymnasium.Space[Any]] = []  # those whose generators are part of states
         self._short_forms = ShortForms(self._memory)
         self._numbered = NOTHING_NUMBERED
         self._fast: FastPickler | None = None  # until `settle`
@@ -166,8 +137,14 @@ class ObjectGraph:
         if not paths:
             return
         self.restore_initial()
-        self.spaces.save(paths)
+        for space, generator in [pair for path in paths for pair in self._spaces[path]]:
+            space._np_random = copy.deepcopy(generator)
+            self._saved_spaces.append(space)
         self.initial = self.save()
+
+    def spaces(self) -> list[gymnasium.Space[Any]]:
+        """Return the spaces that are referred to by name. Resets may draw from them, which no state shows."""
+        return [space for pairs in self._spaces.values() for space, _ in pairs]
 
     def digests(self) -> dict[str, bytes]:
         """Return a digest of the present value of each attribute that is saved."""
@@ -179,8 +156,8 @@ class ObjectGraph:
             for name, value in member.changing().items()
         }
         roots |= {
-            f"generator {number} of a space": generator
-            for number, generator in enumerate(self.spaces.generators())
+            f"generator {number} of a space": space._np_random
+            for number, space in enumerate(self._saved_spaces)
         }
         return digests_of(roots, self._names)
 
@@ -302,8 +279,8 @@ class ObjectGraph:
     def _changing(self) -> list[dict[str, Any]]:
         """Return the attributes that are saved, of each object."""
         changing = [member.changing() for member in self._members]
-        if self.spaces.saved:
-            changing.append({"generators": self.spaces.generators()})
+        if self._saved_spaces:
+            changing.append({"generators": [space._np_random for space in self._saved_spaces]})
         return changing
 
     def settle(self) -> None:
@@ -365,8 +342,9 @@ class ObjectGraph:
             changing = load_graph(
                 saved, self._named(), self._short_forms, self._numbered, self._order_of_sets
             )
-            if self.spaces.saved:
-                self.spaces.restore(changing.pop()["generators"])
+            if self._saved_spaces:
+                for space, generator in zip(self._saved_spaces, changing.pop()["generators"], strict=True):
+                    space._np_random = generator
             for member, attributes in zip(self._members, changing, strict=True):
                 member.update(attributes)
 

@@ -159,6 +159,13 @@ _HEAP_TYPE = 1 << 9  # flag of classes that Python code defines
 _CONTAINERS = (list, dict, tuple, set, frozenset, bytearray)
 
 
+def _reduced(obj: Any, short_forms: ShortForms, generators: list[Any]) -> Any:
+    """Return the form in which both picklers write an object, and add it to generators; None: Python's."""
+    if is_reseedable(obj):
+        generators.append(obj)
+    return without_constructor(obj) or short_forms.reduce(obj) or reduce_torch(obj)
+
+
 class FastPickler:
     """Pickles with callbacks for the types of named objects, generators and `EzPickle` objects alone."""
 
@@ -194,10 +201,7 @@ class FastPickler:
             return Reading.named, (name,)
         kind: Any = type(obj)
         check_copyable(kind)
-        if is_reseedable(obj):
-            self.generators.append(obj)
-        reduced = without_constructor(obj) or self._short_forms.reduce(obj) or reduce_torch(obj)
-        return reduced or obj.__reduce_ex__(5)
+        return _reduced(obj, self._short_forms, self.generators) or obj.__reduce_ex__(5)
 
 
 class _FrozenElements:
@@ -277,25 +281,19 @@ class ThoroughPickler(pickle.Pickler):
         return index
 
     def reducer_override(self, obj: Any) -> Any:
-        if is_reseedable(obj):
-            self.generators.append(obj)
-        reduced = without_constructor(obj)
-        if reduced is None:
-            if isinstance(obj, (set, frozenset)):  # of a class of its own: the elements are put in order
-                self.needs_callbacks = self.has_sets = True
-                own: Any = type(obj).__reduce__
-                if own is not set.__reduce__ and own is not frozenset.__reduce__:
-                    return NotImplemented
+        if self._finds_tables:
+            self._short_forms.tables.add(obj)
+        reduced = _reduced(obj, self._short_forms, self.generators)
+        if reduced is not None:
+            self.kinds.add(type(obj))
+            return reduced
+        if isinstance(obj, (set, frozenset)):  # of a class of its own: the elements are put in order
+            self.needs_callbacks = self.has_sets = True
+            own: Any = type(obj).__reduce__
+            if own is set.__reduce__ or own is frozenset.__reduce__:
                 reduced = own(obj)
                 return reduced[0], (self._orders.of(obj),), *reduced[2:]
-            if self._finds_tables:
-                self._short_forms.tables.add(obj)
-            reduced = self._short_forms.reduce(obj)
-            reduced = reduced or reduce_torch(obj)
-            if reduced is None:
-                return NotImplemented
-        self.kinds.add(type(obj))
-        return reduced
+        return NotImplemented
 
 
 def _is_ordinary(kind: type) -> bool:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from planvec.codecs.base import Outcome, Rows, StateCodec, WrapperCodec, with_own_action
 from planvec.codecs.compare import origin_of
 from planvec.codecs.generator import reseed_generator
-from planvec.codecs.reported_masks import ReportedMask, is_mask_reported
-from planvec.rows import SavedState, StateFormat, own_copy
+from planvec.codecs.reported_masks import ReportedMask
+from planvec.rows import SavedState, StateFormat, mask_of_info, own_copy
 
 
 class _Reseed(NamedTuple):
@@ -69,7 +69,7 @@ class ReplayCodec(StateCodec):
         for wrapper, codec in self._wrappers:
             codec.after_reset(wrapper)
         self._observation = own_copy(observation)
-        if is_mask_reported(self._env.action_space, observation, info):
+        if mask_of_info(self._env.action_space, info, observation) is not None:
             self.keep_masks()
         self._current = _History(seed, packed, (), self._noted(observation, info, False))
         return observation, info

@@ -42,7 +42,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from planvec.codecs.base import layers_of
-from planvec.codecs.budget import Budget
+from planvec.codecs.budget import steps_within
 from planvec.codecs.compare import same
 from planvec.codecs.generic.attributes import (
     ATOMS,
@@ -407,10 +407,7 @@ def _walk(envs: Sequence[Any]) -> list[Any]:
     """Step environments in turn at random, and return the outcomes of the first one, without infos."""
     samplers = [LegalActions.seeded(env.action_space) for env in envs]
     has_ended, outcomes = [True] * len(envs), []
-    budget = Budget(_MAX_SECONDS)
-    for index in range(_MAX_STEPS):
-        if index >= _MIN_STEPS and budget.is_spent:
-            break
+    for index in steps_within(_MAX_SECONDS, _MIN_STEPS, _MAX_STEPS):
         for number, (env, actions) in enumerate(zip(envs, samplers, strict=True)):
             outcome: Any = None
             if has_ended[number]:

@@ -110,56 +110,20 @@ _REST = struct.Struct("<H?d")
 _Seeds = tuple[Any, tuple[int, ...], int, int]
 
 
-class Generators:
-    """Saves and restores `RandomState`s with a Mersenne Twister, and bit generators of the kind PCG64."""
-
-    # The objects that a state of the environment refers to are filled anew for the next state.
-
-    def __init__(self) -> None:
-        self._kept: dict[int, np.random.RandomState | PCG64] = {}  # by their numbers in pickles
-
-    def save(self, generator: np.random.RandomState | PCG64) -> bytes | tuple[Any, ...] | None:
-        """Return the state of a generator; None if it has no short form."""
-        if isinstance(generator, PCG64):
-            seeds = _seeds_of(generator)
-            state: Any = generator.state
-            inner = state["state"]
-            words = inner["state"], inner["inc"], state["has_uint32"], state["uinteger"]
-            return None if seeds is None else (*words, seeds)
-        state = generator.get_state(legacy=False)
-        if state["bit_generator"] != "MT19937":
-            return None
+def _short_state(generator: np.random.RandomState | PCG64) -> bytes | tuple[Any, ...] | None:
+    """Return the state of a generator; None if it has no short form."""
+    if isinstance(generator, PCG64):
+        seeds = _seeds_of(generator)
+        state: Any = generator.state
         inner = state["state"]
-        rest = _REST.pack(inner["pos"], bool(state["has_gauss"]), state["gauss"])
-        return rest + compress_state(inner["key"].tobytes())
-
-    def restore_random_state(self, index: int, data: bytes) -> np.random.RandomState:
-        """Return the generator of that number in a pickle, in a saved state."""
-        generator = self._kept.get(index)
-        if not isinstance(generator, np.random.RandomState):
-            generator = self._kept[index] = np.random.RandomState(0)
-        position, has_spare, spare = _REST.unpack_from(data)
-        words = np.frombuffer(expand_state(data[_REST.size :]), np.uint32)
-        generator.set_state(("MT19937", words, position, int(has_spare), spare))
-        return generator
-
-    def restore_pcg64(self, index: int, saved: tuple[int, int, int, int, _Seeds]) -> PCG64:
-        """Return the bit generator of that number in a pickle, in a saved state."""
-        state, increment, has_uint32, uinteger, seeds = saved
-        generator = self._kept.get(index)
-        if not isinstance(generator, PCG64) or _seeds_of(generator) != seeds:
-            entropy, spawn_key, pool_size, num_spawned = seeds
-            sequence = SeedSequence(
-                entropy, spawn_key=spawn_key, pool_size=pool_size, n_children_spawned=num_spawned
-            )
-            generator = self._kept[index] = PCG64(sequence)
-        generator.state = {
-            "bit_generator": "PCG64",
-            "state": {"state": state, "inc": increment},
-            "has_uint32": has_uint32,
-            "uinteger": uinteger,
-        }
-        return generator
+        words = inner["state"], inner["inc"], state["has_uint32"], state["uinteger"]
+        return None if seeds is None else (*words, seeds)
+    state = generator.get_state(legacy=False)
+    if state["bit_generator"] != "MT19937":
+        return None
+    inner = state["state"]
+    rest = _REST.pack(inner["pos"], bool(state["has_gauss"]), state["gauss"])
+    return rest + compress_state(inner["key"].tobytes())
 
 
 def _seeds_of(generator: PCG64) -> _Seeds | None:
@@ -264,7 +228,8 @@ class ShortForms:
 
     def __init__(self, memory: LibraryMemory | None = None) -> None:
         self.memory = memory  # the memory of a C library, which a codec saves; None if there is none
-        self.generators = Generators()
+        # The generators of the last state, by their numbers in pickles: they are filled anew for the next.
+        self.kept: dict[int, np.random.RandomState | PCG64] = {}
         self.tables = Tables()  # the arrays that never change
         self._num_generators = 0
         self._parts: set[int] = set()
@@ -291,7 +256,7 @@ class ShortForms:
             return _reduce_with_parts(obj)
         if kind in (PCG64, np.random.RandomState):
             self._see(obj.seed_seq if kind is PCG64 else obj._bit_generator)
-            data = self.generators.save(obj)
+            data = _short_state(obj)
             if data is None:
                 return _reduce_with_parts(obj) if kind is PCG64 else None
             self._num_generators += 1
@@ -349,12 +314,34 @@ class Reading(threading.local):
     @staticmethod
     def random_state(index: int, data: bytes) -> np.random.RandomState:
         """Return a generator in a saved state."""
-        return _reading._short_forms.generators.restore_random_state(index, data)
+        kept = _reading._short_forms.kept
+        generator = kept.get(index)
+        if not isinstance(generator, np.random.RandomState):
+            generator = kept[index] = np.random.RandomState(0)
+        position, has_spare, spare = _REST.unpack_from(data)
+        words = np.frombuffer(expand_state(data[_REST.size :]), np.uint32)
+        generator.set_state(("MT19937", words, position, int(has_spare), spare))
+        return generator
 
     @staticmethod
-    def bit_generator(index: int, saved: Any) -> PCG64:
+    def bit_generator(index: int, saved: tuple[int, int, int, int, _Seeds]) -> PCG64:
         """Return a bit generator in a saved state."""
-        return _reading._short_forms.generators.restore_pcg64(index, saved)
+        state, increment, has_uint32, uinteger, seeds = saved
+        kept = _reading._short_forms.kept
+        generator = kept.get(index)
+        if not isinstance(generator, PCG64) or _seeds_of(generator) != seeds:
+            entropy, spawn_key, pool_size, num_spawned = seeds
+            sequence = SeedSequence(
+                entropy, spawn_key=spawn_key, pool_size=pool_size, n_children_spawned=num_spawned
+            )
+            generator = kept[index] = PCG64(sequence)
+        generator.state = {
+            "bit_generator": "PCG64",
+            "state": {"state": state, "inc": increment},
+            "has_uint32": has_uint32,
+            "uinteger": uinteger,
+        }
+        return generator
 
     @staticmethod
     def new_bit_generator(kind: Any, seed_sequence: Any, state: Any) -> Any:
