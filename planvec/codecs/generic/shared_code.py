@@ -48,7 +48,7 @@ _VIEWS = ("T", "flat", "imag", "real")  # attributes of arrays in the memory of 
 # beginnings of the names of instructions that leave no new object on the stack
 _WITHOUT_RESULT = (
     *("STORE_", "POP_", "DELETE_", "RETURN_", "LIST_", "SET_", "DICT_", "MAP_", "RAISE_", "RERAISE"),
-    *("JUMP_", "END_", "NOP", "CACHE", "RESUME", "MAKE_CELL", "COPY_FREE_VARS", "EXTENDED_ARG"),
+    *("JUMP_", "END_", "NOP", "NOT_TAKEN", "CACHE", "RESUME", "MAKE_CELL", "COPY_FREE_VARS", "EXTENDED_ARG"),
 )
 # instructions behind which the next one is reached by a jump alone
 _LEAVING = ("JUMP_FORWARD", "JUMP_BACKWARD", "RETURN_VALUE", "RETURN_CONST", "RAISE_", "RERAISE")
