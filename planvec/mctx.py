@@ -36,20 +36,20 @@ Network = Callable[[Any, Any], tuple[Any, Any]]
 """`network(params, observations [B, ...]) -> (prior logits [B, A], values [B])`, a JAX function."""
 
 
-def embed(states: NDArray[Any]) -> NDArray[np.uint8]:
+def embed(states: np.ndarray) -> NDArray[np.uint8]:
     """Return states `[B]` as bytes `[B, S]`, which JAX can hold."""
     states = np.ascontiguousarray(states)
     return states.view(np.uint8).reshape(len(states), states.dtype.itemsize)
 
 
-def states_of(env: BatchStepper, embedding: Any) -> NDArray[Any]:
+def states_of(env: BatchStepper, embedding: object) -> np.ndarray:
     """Return the states `[B]` of bytes `[B, S]`."""
     data = np.ascontiguousarray(np.asarray(embedding))
-    states: NDArray[Any] = data.reshape(-1).view(env.state_dtype)
+    states: np.ndarray = data.reshape(-1).view(env.state_dtype)
     return states
 
 
-def root(env: BatchStepper, network: Network, params: Any, states: NDArray[Any]) -> Any:
+def root(env: BatchStepper, network: Network, params: object, states: np.ndarray) -> Any:
     """Return the root of a search at states.
 
     Args:
@@ -118,7 +118,7 @@ def recurrent_fn(
     # JAX has no 64 bits by default.
     shape, dtype = observed.shape or (), jax.dtypes.canonicalize_dtype(observed.dtype)
 
-    def step(action: Any, embedding: Any, seeds: Any) -> tuple[Any, ...]:
+    def step(action: object, embedding: object, seeds: object) -> tuple[Any, ...]:
         """Step rows outside of JAX."""
         actions = np.asarray(action).astype(space.dtype) + space.dtype.type(space.start)
         given = np.asarray(seeds).astype(np.uint64) if env.is_stochastic else None
@@ -132,7 +132,7 @@ def recurrent_fn(
             embed(out.new_states),
         )
 
-    def recurrent(params: Any, rng_key: Any, action: Any, embedding: Any) -> tuple[Any, Any]:
+    def recurrent(params: object, rng_key: object, action: Any, embedding: Any) -> tuple[Any, Any]:
         size = action.shape[0]
         forms = (
             jax.ShapeDtypeStruct((size, *shape), dtype),
@@ -151,7 +151,7 @@ def recurrent_fn(
     return recurrent
 
 
-def _evaluate(env: BatchStepper, network: Network, params: Any, observations: Any) -> tuple[Any, Any]:
+def _evaluate(env: BatchStepper, network: Network, params: object, observations: Any) -> tuple[Any, Any]:
     """Return the logits `[B, A]` and the values `[B]` of a network."""
     logits, values = network(params, observations)
     space: Any = env.action_space
@@ -183,7 +183,7 @@ def _check(env: BatchStepper) -> None:
         raise UnsupportedEnvError(f"action_space: expected Discrete, got {env.action_space}")
 
 
-def _observed(observations: Any) -> NDArray[Any]:
+def _observed(observations: object) -> np.ndarray:
     """Return observations as an array of a dtype that JAX has."""
     array = np.asarray(observations)
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)

@@ -72,7 +72,7 @@ class Game(gymnasium.Env[NDArray[np.float32], np.int64]):
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  # as in Gymnasium
 
-    def __init__(self, game: str, *, render_mode: str | None = None, **parameters: Any) -> None:
+    def __init__(self, game: str, *, render_mode: str | None = None, **parameters: object) -> None:
         if render_mode not in (None, "ansi"):
             raise ValueError(f"render_mode: expected None or 'ansi', got {render_mode!r}")
         self.render_mode = render_mode
@@ -115,7 +115,7 @@ class Game(gymnasium.Env[NDArray[np.float32], np.int64]):
         self.state = state
         return self.observe(), self._info()
 
-    def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Take an action of the player to move, and draw the chance after it.
 
         Raises:
@@ -204,7 +204,7 @@ class Game(gymnasium.Env[NDArray[np.float32], np.int64]):
         return value
 
 
-def _load(name: str, parameters: Mapping[str, Any]) -> Any:
+def _load(name: str, parameters: Mapping[str, object]) -> Any:
     """Return a game that `Game` can play."""
     try:
         game = pyspiel.load_game(name, dict(parameters)) if parameters else pyspiel.load_game(name)

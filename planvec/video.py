@@ -44,7 +44,7 @@ def check_video_path(path: str | Path) -> Path:
     return path
 
 
-def episode_frames(env: Any, episode: Episode) -> list[NDArray[np.uint8]]:
+def episode_frames(env: object, episode: Episode) -> list[NDArray[np.uint8]]:
     """Return the frame of each state of an episode.
 
     Args:
@@ -61,7 +61,7 @@ def episode_frames(env: Any, episode: Episode) -> list[NDArray[np.uint8]]:
     return _frames(env, episode.states)
 
 
-def plan_frames(env: Any, state: Any, plan: Plan) -> list[NDArray[np.uint8]]:
+def plan_frames(env: Any, state: object, plan: Plan) -> list[NDArray[np.uint8]]:
     """Return the frames of the future that a plan expects: its best actions, step by step.
 
     Args:
@@ -89,7 +89,7 @@ def plan_frames(env: Any, state: Any, plan: Plan) -> list[NDArray[np.uint8]]:
     return _frames(env, np.concatenate(visited))
 
 
-def write_video(path: str | Path, frames: Iterable[Any], *, fps: float = 30.0) -> None:
+def write_video(path: str | Path, frames: Iterable[object], *, fps: float = 30.0) -> None:
     """Write frames to a GIF or an MP4.
 
     Args:
@@ -131,7 +131,7 @@ def write_video(path: str | Path, frames: Iterable[Any], *, fps: float = 30.0) -
     imageio.imwrite(path, even, fps=fps, codec="libx264", macro_block_size=1)
 
 
-def _frames(env: Any, states: NDArray[Any]) -> list[NDArray[np.uint8]]:
+def _frames(env: Any, states: np.ndarray) -> list[NDArray[np.uint8]]:
     """Return the frames of states."""
     frames: list[NDArray[np.uint8]] = []
     for start in range(0, len(states), _MAX_PART):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
-from typing import Any, Literal
+from typing import Literal
 
 from planvec.backends.base import Backend
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
@@ -14,11 +14,11 @@ BackendName = Literal["processes", "ray"]
 
 
 def ray_opener(
-    backend: Any,
+    backend: object,
     num_workers: int | None,
     start_method: str | None,
     ray_address: str | None,
-    ray_actor_options: Mapping[str, Any] | None,
+    ray_actor_options: Mapping[str, object] | None,
 ) -> Callable[..., Backend] | None:
     """Return the function that opens Ray's backend; None if workers are processes."""
     if backend == "processes":

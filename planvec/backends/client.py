@@ -157,7 +157,7 @@ class WorkerClient(ABC):
         except WorkerStartError as error:  # out of processes, memory or files
             self._end(WorkerExit(ExitReason.CRASH, str(error), was_starting=True))
 
-    def _read_ready(self, sent: bytes | Failure, first: Any, how: str = "was restarted") -> Any:
+    def _read_ready(self, sent: bytes | Failure, first: object, how: str = "was restarted") -> Any:
         """Return the description of the object that the worker has made; None if it has none."""
         # `sent`: the pickled description, or what went wrong. `first`: the description from before `how`.
         if isinstance(sent, Failure):
@@ -306,7 +306,7 @@ class WorkerClient(ABC):
             self.end(ExitReason.OUTGROWN, f"took more memory than max_worker_rss={self.max_rss:,} bytes")
         self._send_waiting()
 
-    def _call_back(self, function: Callable[..., object], *arguments: Any) -> None:
+    def _call_back(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function that may submit requests to this worker in the middle of a step."""
         was_in_callback, self._in_callback = self._in_callback, True
         try:
@@ -430,7 +430,7 @@ class WorkerClient(ABC):
             self._changed(self)
 
 
-def check_limits(timeout: Any, max_restarts: Any, max_worker_rss: Any) -> None:
+def check_limits(timeout: object, max_restarts: object, max_worker_rss: Any) -> None:
     """Check the limits of workers."""
     # `timeout`: Seconds above 0, or None. `max_worker_rss`: Bytes above 0, or None.
     if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):

@@ -45,7 +45,7 @@ class InProcess:
         return self._stepper.base_state
 
     @base_state.setter
-    def base_state(self, state: Any) -> None:
+    def base_state(self, state: object) -> None:
         self._stepper.base_state = state
 
     def run(self, request: Request[T], *, keep: bool = False) -> Promise[T]:

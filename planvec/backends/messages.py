@@ -43,14 +43,14 @@ _DISPATCHER = functools.singledispatch(lambda _: None).__code__  # type: ignore[
 _RUNNING = (threading.Thread, subprocess.Popen, Future)
 
 
-def pickle_for_worker(value: Any) -> bytes:
+def pickle_for_worker(value: object) -> bytes:
     """Return a value, pickled for a worker."""
     file = io.BytesIO()
     _Pickler(file).dump(value)
     return file.getvalue()
 
 
-def explain(value: Any, error: Exception) -> str:
+def explain(value: object, error: Exception) -> str:
     """Return the message for a value that cannot be pickled, with the variable that prevents it."""
     tracer = _Tracer(io.BytesIO())
     with contextlib.suppress(Exception):
@@ -66,7 +66,7 @@ def explain(value: Any, error: Exception) -> str:
     return f"{what} cannot be pickled ({type(error).__name__}: {error})"
 
 
-def _is_importable(value: Any) -> bool:
+def _is_importable(value: object) -> bool:
     """Return whether a worker finds a value by its name in a module."""
     return cloudpickle._lookup_module_and_qualname(value, _by_name(value)) is not None
 
@@ -87,7 +87,7 @@ def _cache(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
 
 
-def _dispatching(make: Callable[..., Any], function: Any, dispatcher: Any) -> Any:
+def _dispatching(make: Callable[..., Any], function: object, dispatcher: Any) -> Any:
     """Send a single-dispatch function or method, whose cache refers weakly to classes."""
     return make, (function,), list(dispatcher.registry.items()), None, None, _add_methods
 
@@ -101,7 +101,7 @@ def _add_methods(function: Any, methods: Iterable[tuple[type, Callable[..., Any]
 def _reduce_type(make: Callable[..., Any], *names: str) -> Callable[[Any], Any]:
     """Return how to send a type of a script that is only used in annotations."""
 
-    def reduce(value: Any) -> Any:
+    def reduce(value: object) -> Any:
         if _is_importable(value):
             return _by_name(value)
         return make, tuple(getattr(value, name) for name in names)
@@ -172,12 +172,12 @@ class _Tracer(_Pickler):
         super().__init__(file)
         self.visited: list[Any] = []
 
-    def reducer_override(self, value: Any) -> Any:
+    def reducer_override(self, value: object) -> Any:
         self.visited.append(value)
         return super().reducer_override(value)
 
 
-def _error_of_pickling(value: Any) -> Exception | None:
+def _error_of_pickling(value: object) -> Exception | None:
     try:
         pickle_for_worker(value)
     except Exception as error:
@@ -185,7 +185,7 @@ def _error_of_pickling(value: Any) -> Exception | None:
     return None
 
 
-def _name_of(culprit: Any, visited: list[Any]) -> str:
+def _name_of(culprit: object, visited: list[Any]) -> str:
     path = ""
     for holder in reversed(visited):
         is_function = isinstance(holder, types.FunctionType)
@@ -203,7 +203,7 @@ def _name_of(culprit: Any, visited: list[Any]) -> str:
     return ""
 
 
-def _names_in(holder: Any) -> dict[str, Any]:
+def _names_in(holder: object) -> dict[str, Any]:
     """Return the variables that a function uses, or the attributes of another object."""
     if not isinstance(holder, types.FunctionType):
         return dict(getattr(holder, "__dict__", {}))
@@ -235,7 +235,7 @@ _SETTER = "_class_setstate"
 _CURE = "and workers do not run the script; make it in the factory, or in a module that the script imports"
 
 
-def load_pickled(data: Any, buffers: Iterable[Any] = ()) -> Any:
+def load_pickled(data: Any, buffers: Iterable[object] = ()) -> Any:
     """Return what was pickled by pickle or cloudpickle."""
     # cloudpickle sends the classes of a script by value. Where this process has sent the class itself, or has
     # received it before, `pickle.loads` would make another class, which `__init_subclass__` of its base may
@@ -248,7 +248,7 @@ def load_pickled(data: Any, buffers: Iterable[Any] = ()) -> Any:
 class _Unpickler(pickle.Unpickler):
     """Leaves the classes as they are that this process knows."""
 
-    def __init__(self, file: io.BytesIO, buffers: Iterable[Any]) -> None:
+    def __init__(self, file: io.BytesIO, buffers: Iterable[object]) -> None:
         super().__init__(file, buffers=buffers)
         self._new: list[type] = []
 
@@ -268,7 +268,7 @@ class _Unpickler(pickle.Unpickler):
         return found
 
 
-def _make_class(make: Any, index: int, new: list[type], *arguments: Any) -> type:
+def _make_class(make: Any, index: int, new: list[type], *arguments: object) -> type:
     """Return the class of a tracker id, made by cloudpickle's `make` if this process does not know it."""
     cls: type | None = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(arguments[index])
     if cls is None:
@@ -277,7 +277,7 @@ def _make_class(make: Any, index: int, new: list[type], *arguments: Any) -> type
     return cls
 
 
-def _fill(fill: Any, new: list[type], cls: type, state: Any) -> type:
+def _fill(fill: Any, new: list[type], cls: type, state: object) -> type:
     """Give a new class its contents by cloudpickle's `fill`; return the class."""
     if any(cls is made for made in new):
         fill(cls, state)
@@ -340,7 +340,7 @@ def _sendable(spec: EnvSpec) -> EnvSpec:
     return dataclasses.replace(spec, entry_point=refuse, vector_entry_point=refuse, kwargs={})
 
 
-def _refuse(text: str, **_: Any) -> NoReturn:
+def _refuse(text: str, **_: object) -> NoReturn:
     raise UnsupportedEnvError(text)
 
 

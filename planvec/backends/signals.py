@@ -113,7 +113,7 @@ def is_from_handler(error: BaseException) -> bool:
     return False
 
 
-def _code_of(handler: Any) -> Any:
+def _code_of(handler: object) -> Any:
     """Return the code object of a function, a method, a `partial` or a callable object; None if unknown."""
     for _ in range(4):
         if hasattr(handler, "__code__"):

@@ -30,7 +30,7 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from planvec.backends import BackendName, ExternalProcess, ray_connection, ray_opener
-from planvec.codecs import CodecChoice, LegalActions, same, time_codec
+from planvec.codecs import CodecChoice, Env, LegalActions, same, time_codec
 from planvec.envs import BatchEnv, PlanEnv, find_source, make_env
 from planvec.errors import PlanvecError
 from planvec.rows import (
@@ -65,7 +65,7 @@ class Difference:
     largest: float = 0.0
     first: str = ""  # where the first difference is, or ""
 
-    def add(self, expected: Any, got: Any, where: str) -> None:
+    def add(self, expected: object, got: object, where: str) -> None:
         """Compare one more value."""
         self.num_compared += 1
         if same(expected, got):
@@ -177,7 +177,7 @@ class CheckReport:
         ]
 
 
-def _distance(expected: Any, got: Any) -> float:
+def _distance(expected: object, got: object) -> float:
     """Return the largest absolute difference of two values; infinite if they cannot be subtracted."""
     if isinstance(expected, dict) and isinstance(got, dict) and expected.keys() == got.keys():
         return max((_distance(expected[key], got[key]) for key in expected), default=0.0)
@@ -202,10 +202,10 @@ Outcome = tuple[Any, float, bool, bool, dict[str, Any]]
 class ReferenceEnv:
     """Steps an environment without planvec. Every episode gets a new environment."""
 
-    def __init__(self, make: Callable[[], gymnasium.Env[Any, Any]], changed: PlanEnv | None) -> None:
+    def __init__(self, make: Callable[[], Env], changed: PlanEnv | None) -> None:
         self._make = make
         self._changed = changed
-        self._env: gymnasium.Env[Any, Any] | None = None
+        self._env: Env | None = None
         # seed of a reset -> its first observation and info
         self.starts: dict[int, tuple[Any, dict[str, Any]]] = {}
 
@@ -220,7 +220,7 @@ class ReferenceEnv:
             start = self._env.reset(seed=seed)
         self.starts.setdefault(seed, (self._converted(start[0]), own_copy(start[1])))
 
-    def step(self, action: Any) -> Outcome:
+    def step(self, action: object) -> Outcome:
         """Step once and return a copy of the result."""
         assert self._env is not None
         observation, reward, terminated, truncated, info = self._env.step(own_copy(action))
@@ -232,7 +232,7 @@ class ReferenceEnv:
             self._env.close()
             self._env = None
 
-    def _converted(self, observation: Any) -> Any:
+    def _converted(self, observation: object) -> Any:
         """Return an observation in the form that a batch has. Some environments return lists for arrays."""
         assert self._env is not None
         space = self._env.observation_space
@@ -411,7 +411,7 @@ class Check:
                 compare("observe", expected[0], take_row(space, observed, index), where)
 
     def _step_branches(
-        self, env: BatchStepper, branches: Sequence[Branch], order: NDArray[np.integer[Any]]
+        self, env: BatchStepper, branches: Sequence[Branch], order: NDArray[np.integer]
     ) -> list[list[Outcome]]:
         """Step each branch to its end, or to the end of its episode. Returns the results of each branch."""
         space = env.observation_space
@@ -447,7 +447,7 @@ class Check:
 
     # -- compares with the reference ----------------------------------------------------------------
 
-    def _compare(self, stage: str, field: str, expected: Any, got: Any, where: str) -> None:
+    def _compare(self, stage: str, field: str, expected: object, got: object, where: str) -> None:
         """Compare one value."""
         fields = self._differences.setdefault(stage, {})
         fields.setdefault(field, Difference()).add(expected, got, where)
@@ -479,8 +479,8 @@ class Check:
 
 
 def _make_legal(
-    space: gymnasium.Space[Any],
-    states: NDArray[Any],
+    space: gymnasium.Space[object],
+    states: np.ndarray,
     ended: NDArray[np.bool_],
     branches: Sequence[Branch],
     depth: int,
@@ -494,12 +494,12 @@ def _make_legal(
             branches[index].actions[depth] = legal[index]
 
 
-def _batches(rows: NDArray[Any]) -> list[NDArray[Any]]:
+def _batches(rows: np.ndarray) -> list[np.ndarray]:
     """Split row numbers into batches of bounded size."""
     return np.array_split(rows, max(1, -(-len(rows) // _MAX_ROWS)))
 
 
-def _with_floats(info: Any) -> Any:
+def _with_floats(info: object) -> Any:
     """Return an info with all numbers as floats, because a column of a batch has one type for all rows."""
     if isinstance(info, dict):
         return {key: _with_floats(value) for key, value in info.items()}
@@ -515,7 +515,7 @@ def _bytes(state: Any) -> bytes:
 
 
 def check_env(
-    env: str | EnvSpec | Callable[[], gymnasium.Env[Any, Any]],
+    env: str | EnvSpec | Callable[[], Env],
     *,
     num_steps: int = 500,
     seed: int = 0,
@@ -524,7 +524,7 @@ def check_env(
     codec: CodecChoice = None,
     info_keys: Sequence[str] | None = None,
     replay_seconds: float = 5.0,
-    env_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, object] | None = None,
     backend: BackendName = "processes",
     ray_address: str | None = None,
 ) -> CheckReport:

@@ -79,7 +79,7 @@ def measure_throughput(
     num_workers: Sequence[int] | None = None,
     seconds: float = 20.0,
     codec: CodecChoice = None,
-    env_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, object] | None = None,
 ) -> Throughput:
     """Measure environment steps per second of `step_batch` with random actions.
 

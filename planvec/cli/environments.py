@@ -103,7 +103,7 @@ def given_env(arguments: argparse.Namespace) -> tuple[Makeable, dict[str, Any]]:
 
 
 def env_source(
-    env_id: str, make: Mapping[str, Any], wrappers: Sequence[str]
+    env_id: str, make: Mapping[str, object], wrappers: Sequence[str]
 ) -> tuple[Makeable, dict[str, Any]]:
     """Return the environment that arguments name."""
     from planvec.envs import find_source

@@ -84,7 +84,7 @@ def add_option(
     metavar: str,
     kind: Callable[[str], Any],
     text: str,
-    default: Any = None,
+    default: object = None,
     *,
     nargs: str | None = None,
 ) -> None:

@@ -150,7 +150,7 @@ def add_planner(parser: argparse.ArgumentParser, name: str) -> None:
         group.add_argument(option, dest=field.name, default=None, help=text.replace("%", "%%"), **how)
 
 
-def _value_types(hint: Any) -> list[Any]:
+def _value_types(hint: object) -> list[Any]:
     """Return the types that an annotation allows; `str` for the words of a Literal."""
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):

@@ -14,7 +14,17 @@ from __future__ import annotations
 # Hands on the names that other folders use.
 # ruff: noqa: F401
 # mypy: implicit-reexport
-from planvec.codecs.base import Codec, Outcome, RollOut, Rows, StateCodec, Step, WrapperCodec, wrappers_of
+from planvec.codecs.base import (
+    Codec,
+    Env,
+    Outcome,
+    RollOut,
+    Rows,
+    StateCodec,
+    Step,
+    WrapperCodec,
+    wrappers_of,
+)
 from planvec.codecs.compare import describe_difference, digest, same
 from planvec.codecs.family_report import markdown_table, measured, saved_arrays, text_table
 from planvec.codecs.generic.attributes import names_in_code

@@ -55,7 +55,7 @@ _FALSE, _TRUE = -0x452E452E, -0x054E054E  # the two booleans, in the form of a s
 class _GolfScore:
     """Counts the numbers that the reward of Miniature Golf is computed from."""
 
-    def __init__(self, memory: Any) -> None:
+    def __init__(self, memory: object) -> None:
         self._hole = self._par = self._wrapped = self._strokes = self._strokes_before = 0
         self.update(memory)
 
@@ -553,21 +553,21 @@ class Emulator(ale_py.ALEInterface):
             self._note_frame(*frame)
         return reward
 
-    def getScreen(self, *buffer: Any) -> Any:  # noqa: N802
+    def getScreen(self, *buffer: object) -> Any:  # noqa: N802
         """Return the picture as indices of colours, or write it into a buffer."""
         return self._picture("getScreen", super().getScreen, buffer)
 
-    def getScreenRGB(self, *buffer: Any) -> Any:  # noqa: N802
+    def getScreenRGB(self, *buffer: object) -> Any:  # noqa: N802
         """Return the picture in colour, or write it into a buffer."""
         return self._picture("getScreenRGB", super().getScreenRGB, buffer)
 
-    def getScreenGrayscale(self, *buffer: Any) -> Any:  # noqa: N802
+    def getScreenGrayscale(self, *buffer: object) -> Any:  # noqa: N802
         """Return the picture in grey, or write it into a buffer."""
         return self._picture("getScreenGrayscale", super().getScreenGrayscale, buffer)
 
     # -- pictures -------------------------------------------------------------------------------------
 
-    def _picture(self, name: str, get_picture: Callable[..., Any], buffer: tuple[Any, ...]) -> Any:
+    def _picture(self, name: str, get_picture: Callable[..., Any], buffer: tuple[object, ...]) -> Any:
         """Return the picture of the current state in one of ale-py's forms."""
         if self._is_painted:  # saves a look at the state, which takes a tenth of a step
             return get_picture(*buffer)
@@ -619,7 +619,7 @@ class Emulator(ale_py.ALEInterface):
 # -- The codec -----------------------------------------------------------------------------------------------
 
 
-def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
+def codec_for_env(env: object, wrappers: WrapperSupport) -> FamilyCodec | None:
     """Return how the states of an environment are saved; see `FamilyModule`."""
     # With `sound_obs` the actions are replayed: the sound depends on what many frames left in its buffer.
     if not isinstance(env, AtariEnv):
@@ -658,7 +658,7 @@ class AtariCodec(Codec):
         self.dtype = np.dtype(fields)
         self._num_fields = len(fields)
 
-    def get(self, env: Any) -> Any:
+    def get(self, env: object) -> Any:
         saved, emulator = self._emulator.save(), self._emulator
         if saved.num_frames > emulator.max_frames:  # NumPy would cut them off, and longer states
             raise EnvError(
@@ -678,7 +678,7 @@ class AtariCodec(Codec):
             raise EnvError(f"states: expected states of {env._game}, got one of another game")
         self._emulator.restore(saved)
 
-    def digests(self, saved: Any) -> dict[str, bytes]:
+    def digests(self, saved: object) -> dict[str, bytes]:
         """Return digests of what decides about the future; see `Fields.digests`."""
         # The checkpoint depends on when the state was saved and restored. It only repaints the picture.
         now = self._emulator.save()

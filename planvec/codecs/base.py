@@ -41,7 +41,7 @@ class Fields(ABC):
             `draws`.
     """
 
-    dtype: np.dtype[Any] | None = None
+    dtype: np.dtype | None = None
     draws: bool = True
     stochastic: bool | None = None
 
@@ -49,7 +49,7 @@ class Fields(ABC):
     def get(self, saved: Any) -> Any:
         """Return the value of the present state."""
 
-    def digests(self, saved: Any) -> dict[str, bytes]:
+    def digests(self, saved: object) -> dict[str, bytes]:
         """Return digests of what an object holds now, by name. They are equal for equal states.
 
         Args:
@@ -64,7 +64,7 @@ class Fields(ABC):
     def _names(self) -> tuple[str, ...]:
         return (self.dtype.names or ()) if self.dtype is not None else ()
 
-    def pack(self, values: Sequence[Any], records: NDArray[np.void]) -> None:
+    def pack(self, values: Sequence[object], records: NDArray[np.void]) -> None:
         """Write values into the fields of records.
 
         Args:
@@ -284,7 +284,7 @@ class StateCodec(ABC):
     step_without_info: Step  # the same step for callers that ignore the info, which may be empty
     roll_out: RollOut | None = None  # makes random rollouts, see `RollOut`; None if they are made of steps
     # returns the mask of the actions that are legal now; None if that is not known
-    current_mask: Callable[[], NDArray[Any]] | None = None
+    current_mask: Callable[[], np.ndarray] | None = None
     set: Callable[[Any], None]  # puts the environment into the state of a value
     # returns the value of the current state, given the observation that it was reached with
     get: Callable[[Any], Any]
@@ -323,14 +323,14 @@ class StateCodec(ABC):
         """Make the randomness of the next steps come from this seed."""
 
     @abstractmethod
-    def load(self, states: NDArray[Any]) -> Rows:
+    def load(self, states: np.ndarray) -> Rows:
         """Convert states `[B]` to Python objects."""
 
     @abstractmethod
-    def dump(self, rows: Rows, out: NDArray[Any]) -> None:
+    def dump(self, rows: Rows, out: np.ndarray) -> None:
         """Convert Python objects to states, written into `out` `[B]`."""
 
-    def states_of(self, values: Sequence[Any]) -> NDArray[Any]:
+    def states_of(self, values: Sequence[Any]) -> np.ndarray:
         """Return the states of values `[B]` that `get` returned: of no elapsed steps, and not ended."""
         states = np.zeros(len(values), self.format.dtype)
         flags = [False] * len(values)
@@ -341,12 +341,12 @@ class StateCodec(ABC):
 # -- Gives an environment a copy of each action, which it may change in place --------------------------------
 
 
-def with_own_action(step: Step, action_space: Space[Any]) -> Step:
+def with_own_action(step: Step, action_space: Space[object]) -> Step:
     """Return a step that gives the environment a copy of the action, which it may change in place."""
     if isinstance(action_space, spaces.Discrete):
         return step
 
-    def step_with_copy(action: Any) -> Outcome:
+    def step_with_copy(action: object) -> Outcome:
         return step(own_copy(action))
 
     return step_with_copy
@@ -360,7 +360,7 @@ def is_of_user(codec: Codec | WrapperCodec) -> bool:
     return not type(codec).__module__.startswith("planvec.")
 
 
-def check_value(codec: Codec, env: Any) -> None:
+def check_value(codec: Codec, env: object) -> None:
     """Check that a codec of the user saves values that fit into its dtype."""
     name, dtype = type(codec).__name__, codec.dtype
     if dtype is None or not is_of_user(codec):
@@ -382,7 +382,7 @@ def check_value(codec: Codec, env: Any) -> None:
 # -- The layers of an environment: the wrappers, and the unwrapped environment inside them -------------------
 
 
-def layers_of(env: Any) -> list[Any]:
+def layers_of(env: object) -> list[Any]:
     """Return an environment and the layers inside it, the outermost first."""
     layers = [env]
     while isinstance(env, gymnasium.Wrapper):
@@ -391,16 +391,16 @@ def layers_of(env: Any) -> list[Any]:
     return layers
 
 
-def wrappers_of(env: Any) -> list[Any]:
+def wrappers_of(env: object) -> list[Any]:
     """Return the wrappers around an environment, innermost first."""
     return layers_of(env)[-2::-1]
 
 
-def layer_name(env: Any) -> str:
+def layer_name(env: object) -> str:
     """Return the name of an environment or a wrapper in pickles: its number of layers below."""
     return f"layer{len(layers_of(env)) - 1}"
 
 
-def layers_by_name(env: Any) -> dict[str, Any]:
+def layers_by_name(env: object) -> dict[str, Any]:
     """Return an environment and the layers inside it, by the names by which pickles refer to them."""
     return {layer_name(layer): layer for layer in layers_of(env)}

@@ -31,13 +31,13 @@ def choose_order(number: int) -> None:
     _order = number
 
 
-def plain_type(value: Any) -> type:
+def plain_type(value: object) -> type:
     """Return the type of a value; of a shuffled set, the type that it stands for."""
     kind = type(value)
     return kind.__base__ if kind in (ShuffledSet, ShuffledFrozenSet) else kind  # type: ignore[return-value]
 
 
-def _shuffled(elements: Iterator[Any]) -> Iterator[Any]:
+def _shuffled(elements: Iterator[object]) -> Iterator[Any]:
     """Return elements in the chosen order, which depends on nothing but them."""
     return iter(sorted(elements, key=lambda element: hash((_order, hash(element)))))
 
@@ -67,7 +67,7 @@ def _keeping_type(cls: Any, name: str) -> Callable[..., Any]:
     """Return a method that returns a set of the same class as its own, where the original does not."""
     original = getattr(cls, name)
 
-    def method(self: Any, *args: Any) -> Any:
+    def method(self: object, *args: object) -> Any:
         result = original(self, *args)
         return result if result is NotImplemented else cls(result)
 
@@ -93,13 +93,13 @@ _imitate(ShuffledFrozenSet, frozenset)
 _MAX_TEXT = 200  # largest number of characters of a value in a message
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: object, b: object) -> bool:
     """Return whether two values are equal bit for bit, through nested dicts, sequences and arrays."""
     # NaN equals NaN.
     return _first_difference(a, b, "") is None
 
 
-def describe_difference(name: str, expected: Any, actual: Any) -> str | None:
+def describe_difference(name: str, expected: object, actual: object) -> str | None:
     """Return a short text on how two values differ, or None if they are the same."""
     found = _first_difference(expected, actual, name)
     if found is None:
@@ -124,12 +124,12 @@ def describe_difference(name: str, expected: Any, actual: Any) -> str | None:
     return f"expected {path} {_short(x)}, got {_short(y)}"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}..."
 
 
-def _first_difference(a: Any, b: Any, path: str) -> tuple[str, Any, Any] | None:
+def _first_difference(a: object, b: object, path: str) -> tuple[str, Any, Any] | None:
     """Return the first place at which two values differ, and what they have there."""
     if isinstance(a, dict) and isinstance(b, dict):
         if a.keys() != b.keys():
@@ -180,12 +180,12 @@ def _same_numbers(x: Any, y: Any) -> bool:
     return bool(np.array_equal(x, y, equal_nan=True) and signs)
 
 
-def dtype_text(dtype: np.dtype[Any]) -> str:
+def dtype_text(dtype: np.dtype) -> str:
     """Return a text that tells a dtype from all others. `dtype.str` leaves out the fields of records."""
     return dtype.str if dtype.kind not in "VT" else repr(dtype)
 
 
-def digest(value: Any) -> bytes:
+def digest(value: object) -> bytes:
     """Return bytes that are the same for equal values in every process."""
     # Objects that are neither containers nor numbers nor text count by their type alone.
     if isinstance(value, dict):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +38,7 @@ class Differences:
         (number,) = _SIZE.unpack_from(differences)
         if number == 0xFFFFFFFF:
             return differences[_SIZE.size :]
-        places: NDArray[Any] = np.frombuffer(differences, "<u4", number, _SIZE.size)
+        places: np.ndarray = np.frombuffer(differences, "<u4", number, _SIZE.size)
         words = self._words.copy()
         words[places] = np.frombuffer(differences, np.uint64, number, _SIZE.size + 4 * number)
         return words.tobytes()[: len(self._first)]

@@ -23,7 +23,7 @@ def measured() -> dict[str, Any]:
     return measurements
 
 
-def saved_arrays(env: Any) -> tuple[str, ...]:
+def saved_arrays(env: object) -> tuple[str, ...]:
     """Return the names of the arrays of `MjData` that follow `mjSTATE_INTEGRATION` in a state, in order."""
     from planvec.codecs import mujoco  # only where MuJoCo is installed
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
+from planvec.codecs.base import Env
 from planvec.errors import UnsupportedEnvError
 
 GeneratorState = dict[str, Any]  # in NumPy's form
@@ -21,7 +21,7 @@ GeneratorState = dict[str, Any]  # in NumPy's form
 GENERATOR = np.dtype([("state", "V16"), ("increment", "V16"), ("spare", "<u4"), ("has_spare", "?")])
 
 
-def get_generator(env: gymnasium.Env[Any, Any]) -> GeneratorState:
+def get_generator(env: Env) -> GeneratorState:
     """Return the state of `env.np_random` in NumPy's form."""
     try:
         state: GeneratorState = dict(_generator_of(env).state)
@@ -35,7 +35,7 @@ def get_generator(env: gymnasium.Env[Any, Any]) -> GeneratorState:
     )
 
 
-def set_generator(env: gymnasium.Env[Any, Any], state: GeneratorState) -> None:
+def set_generator(env: Env, state: GeneratorState) -> None:
     """Put `env.np_random` into a state that `get_generator` returned."""
     _generator_of(env).state = state
 
@@ -50,7 +50,7 @@ def _generator_of(env: Any) -> Any:
     return env._np_random.bit_generator
 
 
-def reseed_generator(env: gymnasium.Env[Any, Any], seed: int) -> None:
+def reseed_generator(env: Env, seed: int) -> None:
     """Seed `env.np_random` exactly as `gymnasium.Env.reset(seed=seed)` does."""
     generator, _ = seeding.np_random(seed)
     _generator_of(env).state = generator.bit_generator.state

@@ -41,10 +41,10 @@ class _Physics(Codec):
     def get(self, env: Any) -> object:
         return env.state
 
-    def set(self, env: Any, value: Any) -> None:
+    def set(self, env: Any, value: object) -> None:
         env.state = value
 
-    def pack(self, values: Sequence[Any], records: NDArray[np.void]) -> None:
+    def pack(self, values: Sequence[object], records: NDArray[np.void]) -> None:
         records["physics"] = np.array(values)
 
     def unpack(self, records: NDArray[np.void]) -> list[Any]:
@@ -71,7 +71,7 @@ class CartPoleCodec(_Physics):
         "_sutton_barto_reward",
     )
 
-    def set(self, env: Any, value: Any) -> None:
+    def set(self, env: Any, value: object) -> None:
         env.state = value
         env.steps_beyond_terminated = None  # planvec never steps beyond the end
 
@@ -101,7 +101,7 @@ class PendulumCodec(_Physics):
     def set(self, env: Any, value: Any) -> None:
         env.state, env.last_u = value
 
-    def pack(self, values: Sequence[Any], records: NDArray[np.void]) -> None:
+    def pack(self, values: Sequence[object], records: NDArray[np.void]) -> None:
         physics, torques = zip(*values, strict=True)
         records["physics"] = np.array(physics)
         records["torque"] = [0.0 if torque is None else torque for torque in torques]
@@ -265,7 +265,7 @@ _CODECS: dict[type, type[Codec]] = {
 }
 
 
-def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
+def codec_for_env(env: object, wrappers: WrapperSupport) -> FamilyCodec | None:
     """Return how the states of an environment are saved; see `FamilyModule`."""
     # A subclass may hold more than the fields, and an unknown wrapper may change other attributes. Both are
     # copied instead.

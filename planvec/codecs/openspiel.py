@@ -28,7 +28,7 @@ _SPARE_MOVES = 1  # room for moves that a game does not count, such as the swap 
 _MAX_KEPT = 4096  # number of states that are kept
 
 
-def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
+def codec_for_env(env: object, wrappers: WrapperSupport) -> FamilyCodec | None:
     """Return how the states of an environment are saved; see `FamilyModule`."""
     kind = type(env)
     if (kind.__module__, kind.__qualname__) != _GAME or wrappers is WrapperSupport.MISSING:

@@ -18,14 +18,14 @@ from planvec.rows import ACTION_MASK_FIELD, action_masks, draw_legal, has_mask_f
 class ReportedMask:
     """Remembers the mask of the last reset or step: a part of a state whose values are the bytes of masks."""
 
-    def __init__(self, space: Space[Any]) -> None:
+    def __init__(self, space: Space[object]) -> None:
         self._space = space
         sizes = mask_sizes(space)
         self._size, self._starts = int(sizes.sum()), np.cumsum(sizes) - sizes
-        self.dtype: np.dtype[Any] | None = np.dtype([(ACTION_MASK_FIELD, "?", self._size)])
+        self.dtype: np.dtype | None = np.dtype([(ACTION_MASK_FIELD, "?", self._size)])
         self._value = b"\1" * self._size
 
-    def note(self, observation: Any, info: Mapping[str, Any], has_ended: bool) -> None:
+    def note(self, observation: object, info: Mapping[str, object], has_ended: bool) -> None:
         """Remember the mask that a reset or a step has reported. Without one, all actions are legal."""
         mask = mask_of_info(self._space, info, observation)
         # Each number of an action has a legal value, unless the episode has ended.
@@ -40,7 +40,7 @@ class ReportedMask:
     def noted(self, step: Step) -> Step:
         """Return a step that remembers the mask."""
 
-        def step_and_note(action: Any) -> Outcome:
+        def step_and_note(action: object) -> Outcome:
             outcome = step(action)
             observation, _, terminated, truncated, info = outcome
             self.note(observation, info, bool(terminated) or bool(truncated))
@@ -72,19 +72,19 @@ class ReportedMask:
 class LegalActions:
     """Draws the actions of a random walk: among the legal ones, where the environment reports them."""
 
-    def __init__(self, space: Space[Any]) -> None:
+    def __init__(self, space: Space[object]) -> None:
         self._space: Any = space
         self._mask: NDArray[np.bool_] | None = None
         self.are_reported = False  # whether a reset or a step has reported legal actions
 
     @classmethod
-    def seeded(cls, space: Space[Any]) -> LegalActions:
+    def seeded(cls, space: Space[object]) -> LegalActions:
         """Return one that draws from a copy of a space with seed 0."""
         space = copy.deepcopy(space)
         space.seed(0)
         return cls(space)
 
-    def note(self, observation: Any, info: Any) -> None:
+    def note(self, observation: object, info: object) -> None:
         """Remember what a reset or a step has reported."""
         try:
             self._mask = mask_of_info(self._space, info, observation) if isinstance(info, Mapping) else None
@@ -95,7 +95,7 @@ class LegalActions:
     def noted(self, step: Step) -> Step:
         """Return a step after which the legal actions are remembered."""
 
-        def step_and_note(action: Any) -> Outcome:
+        def step_and_note(action: object) -> Outcome:
             outcome = step(action)
             if isinstance(outcome, tuple) and len(outcome) == 5:
                 self.note(outcome[0], outcome[4])
@@ -111,12 +111,12 @@ class LegalActions:
         return draw_legal(self._space, self._mask[None], uniforms)[0]
 
 
-def mask_of_field(codec: Codec, env: Any) -> Callable[[], NDArray[Any]] | None:
+def mask_of_field(codec: Codec, env: Any) -> Callable[[], np.ndarray] | None:
     """Return a function that gives the mask in the field of a codec; None if it has no such field."""
     if codec.dtype is None or not has_mask_field(env.action_space, codec.dtype):
         return None
 
-    def current() -> NDArray[Any]:
+    def current() -> np.ndarray:
         record = np.zeros(1, codec.dtype)
         codec.pack([codec.get(env.unwrapped)], record)
         masks = action_masks(env.action_space, record)

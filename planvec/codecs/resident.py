@@ -16,7 +16,7 @@ from typing import Any
 
 import gymnasium
 
-from planvec.codecs.base import Outcome, layers_of, wrappers_of
+from planvec.codecs.base import Env, Outcome, layers_of, wrappers_of
 from planvec.codecs.budget import steps_within
 from planvec.codecs.generic.shared import outside_object
 from planvec.codecs.reported_masks import LegalActions
@@ -40,9 +40,7 @@ class ResidentCodecs:
         self._choice = choice
         self._verified: dict[Any, StackCodec | str] = {}  # kind -> a codec, or why states are not exact
 
-    def make(
-        self, env: gymnasium.Env[Any, Any], prove: Callable[[], Any] | Proof | str | None
-    ) -> LayerCodecs:
+    def make(self, env: Env, prove: Callable[[], Any] | Proof | str | None) -> LayerCodecs:
         """Return the codecs of an environment that was not reset yet."""
         if not isinstance(env, gymnasium.Env) or not isinstance(env.unwrapped, gymnasium.Env):
             raise UnsupportedEnvError(f"{env}: expected a gymnasium.Env, got {type(env).__name__}")
@@ -81,7 +79,7 @@ class ResidentCodecs:
         return layers
 
 
-def _verified_codec(choice: CodecChoice, first: Any, make_env: Callable[[], Any]) -> StackCodec | str:
+def _verified_codec(choice: CodecChoice, first: object, make_env: Callable[[], Any]) -> StackCodec | str:
     """Verify a kind of environments with another one. Returns its codec, or why states are not exact."""
     why = outside_object(first)
     if why:
@@ -107,7 +105,7 @@ def _verified_codec(choice: CodecChoice, first: Any, make_env: Callable[[], Any]
     return codec
 
 
-def _verify(env: gymnasium.Env[Any, Any], layers: LayerCodecs) -> None:
+def _verify(env: Env, layers: LayerCodecs) -> None:
     """Check that restored environments go on like the original one, through resets without a seed."""
     actions = LegalActions.seeded(env.action_space)
     walk: list[tuple[Any, Outcome]] = []
@@ -131,7 +129,7 @@ def _verify(env: gymnasium.Env[Any, Any], layers: LayerCodecs) -> None:
             comparison.check_outcome(number, expected, _advance(env, layers, action))
 
 
-def _advance(env: gymnasium.Env[Any, Any], layers: LayerCodecs, action: Any) -> Outcome:
+def _advance(env: Env, layers: LayerCodecs, action: object) -> Outcome:
     """Step, or reset without a seed if there is no action."""
     if action is None:
         observation, info = env.reset()

@@ -21,7 +21,7 @@ from planvec.errors import UnsupportedEnvError
 _LEFT_OUT = ("em", "data", "img", "ram", "initial_state", "viewer", "_np_random")
 
 
-def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
+def codec_for_env(env: object, wrappers: WrapperSupport) -> FamilyCodec | None:
     """Return how the states of an environment are saved; see `FamilyModule`."""
     return FamilyCodec(RetroCodec, is_verified=False)
 
@@ -54,7 +54,7 @@ class RetroCodec(GraphCodec, Codec):
         self._picture = _picture(env).copy()
         self._pixels = Differences(self._picture.tobytes())
 
-    def identity(self, env: Any) -> list[Any]:
+    def identity(self, env: object) -> list[Any]:
         """Return the module of the class, and the memory and the screen after a reset."""
         return [type(env).__module__, self._first, self._picture]
 
@@ -62,7 +62,7 @@ class RetroCodec(GraphCodec, Codec):
         state: bytes = env.em.get_state()
         return state[: self._written]
 
-    def get(self, saved: Any) -> tuple[bytes, bytes, bytes]:
+    def get(self, saved: object) -> tuple[bytes, bytes, bytes]:
         return (
             self._memory.get(self._read(saved)),
             self._pixels.get(_picture(saved).tobytes()),
@@ -81,10 +81,10 @@ class RetroCodec(GraphCodec, Codec):
         else:
             saved.ram = picture
 
-    def observe(self, env: Any) -> Any:
+    def observe(self, env: object) -> Any:
         return _picture(env)
 
-    def digests(self, saved: Any) -> dict[str, bytes]:
+    def digests(self, saved: object) -> dict[str, bytes]:
         """Return a digest of each attribute, and the memory of the emulator."""
         return {**self.graph.digests(), "the memory of the emulator": self._read(saved)}
 

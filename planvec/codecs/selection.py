@@ -81,7 +81,7 @@ class FamilyModule(Protocol):
         # None if the family has no codec for this class.
 
 
-def families_of(env: Any) -> Iterator[Family]:
+def families_of(env: object) -> Iterator[Family]:
     """Yield the families of an environment."""
     # Those of its class come first, then those of the base classes, then those whose simulator is imported.
     known = []
@@ -301,7 +301,7 @@ def wrapper_layers(env: Env) -> list[Layer]:
     return layers
 
 
-def select(base: Any, codec: CodecChoice, layers: Sequence[Layer]) -> FamilyCodec:
+def select(base: object, codec: CodecChoice, layers: Sequence[Layer]) -> FamilyCodec:
     """Decide how the unwrapped environment is saved."""
     if codec == "replay":
         return FamilyCodec(None, False, advice=_REPLAY_ADVICE)

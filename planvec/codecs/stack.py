@@ -165,7 +165,7 @@ class LayerCodecs:
         self._like = like
         self.save_generators_of(like.layers.drawn_spaces)
 
-    def bind(self, observation: Any) -> StackCodec:
+    def bind(self, observation: object) -> StackCodec:
         """Return the codec; after the first reset it is made."""
         if self.codec is None:
             like, graph = self._like, self.graph
@@ -184,7 +184,7 @@ class LayerCodecs:
             self.codec = codec
         return self.codec
 
-    def save(self, observation: Any) -> ResidentState:
+    def save(self, observation: object) -> ResidentState:
         """Return the situation of the environment."""
         codec = self.bind(observation)
         base = self._base
@@ -249,7 +249,7 @@ def make_wrapper_codec(layer: Layer) -> WrapperCodec:
 class _Part(NamedTuple):
     """Saves one part of a state: the environment, its generator, a wrapper, the mask, the observation."""
 
-    dtype: np.dtype[Any] | None  # a structured dtype with the fields of the part; None if its size varies
+    dtype: np.dtype | None  # a structured dtype with the fields of the part; None if its size varies
     # writes values `[B]` into the fields of records `[B]`
     pack: Callable[[Sequence[Any], NDArray[np.void]], None]
     unpack: Callable[[NDArray[np.void]], list[Any]]  # reads values `[B]` from the fields of records `[B]`
@@ -277,7 +277,7 @@ class StackCodec(StateCodec):
         self,
         env: Env,
         layers: LayerCodecs,
-        observation: Any,
+        observation: object,
         like: StackCodec | None = None,
     ) -> None:
         self.layers = layers
@@ -339,7 +339,7 @@ class StackCodec(StateCodec):
         """The packages that define the environment."""
         return self.layers.packages
 
-    def _make_parts(self, space: gymnasium.Space[Any]) -> list[_Part | ReportedMask]:
+    def _make_parts(self, space: gymnasium.Space[object]) -> list[_Part | ReportedMask]:
         """Return the parts: the environment, its generator, wrappers that remember, mask, observation."""
         codec, base = self._codec, self._base
         parts: list[_Part | ReportedMask] = [
@@ -365,7 +365,7 @@ class StackCodec(StateCodec):
             is_leaf = is_fixed(space) and not isinstance(space, (spaces.Dict, spaces.Tuple))
             dtype = np.dtype([("observation", space.dtype, space.shape)]) if is_leaf else None
 
-            def pack_observations(values: Sequence[Any], records: NDArray[np.void]) -> None:
+            def pack_observations(values: Sequence[object], records: NDArray[np.void]) -> None:
                 records["observation"] = np.array(values)
 
             def unpack_observations(records: NDArray[np.void]) -> list[Any]:
@@ -392,10 +392,10 @@ class StackCodec(StateCodec):
             part, self._saved_observation = value
             set_first(part)
 
-        def get_all(observation: Any) -> Any:
+        def get_all(observation: object) -> Any:
             return tuple([getter() for getter in getters])
 
-        def get_all_and_observation(observation: Any) -> Any:
+        def get_all_and_observation(observation: object) -> Any:
             return (*[getter() for getter in getters], observation)
 
         # Most environments have one part, or one and the observation. For these a loop would double the cost.
@@ -413,7 +413,7 @@ class StackCodec(StateCodec):
         numbered = digest(graph.numbered()).hex()[:8]
         self.format = self.format._replace(origin=f"{self.format.origin} {numbered}")
 
-    def _dtype(self) -> np.dtype[Any]:
+    def _dtype(self) -> np.dtype:
         fields: list[Any] = []
         for dtype in [part.dtype for part in self._parts]:
             if dtype is None:
@@ -476,7 +476,7 @@ class StackCodec(StateCodec):
     # A state of variable size is a pickle, followed by the state of the generator if there is one. A search
     # that samples chance compares the states without that end.
 
-    def load(self, states: NDArray[Any]) -> Rows:
+    def load(self, states: np.ndarray) -> Rows:
         if self._is_fixed:
             if self._single:
                 values = self._codec.unpack(states)
@@ -497,7 +497,7 @@ class StackCodec(StateCodec):
             values = [(value[0], generator_state, *value[1:]) for value, generator_state in pairs]
         return Rows(values, *flags)
 
-    def dump(self, rows: Rows, out: NDArray[Any]) -> None:
+    def dump(self, rows: Rows, out: np.ndarray) -> None:
         if not len(out):
             return
         if self._is_fixed:

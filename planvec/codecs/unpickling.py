@@ -136,7 +136,7 @@ class _Checked(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def unpickle(data: bytes, buffers: Iterable[Any] = ()) -> Any:
+def unpickle(data: bytes, buffers: Iterable[object] = ()) -> Any:
     """Return what a pickle holds."""
     if not _limits.packages:
         return pickle.loads(data, buffers=buffers)

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
 from planvec.codecs.base import Codec, Env, Outcome, StateCodec, Step, WrapperCodec, is_of_user, layers_of
 from planvec.codecs.budget import Budget, steps_within
@@ -93,7 +92,7 @@ def reference_walk(env: Env, info_keys: Sequence[str] | None, beside: Beside | N
     return Reference(first, outcomes, [*drawn_spaces], actions.are_reported)
 
 
-def check_reset(result: Any) -> tuple[Any, dict[str, Any]]:
+def check_reset(result: object) -> tuple[Any, dict[str, Any]]:
     """Return what a reset has returned."""
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
         return result
@@ -149,7 +148,7 @@ class RandomWalk:
             ) from error
         return list(zip(self.points, self._codec.load(states).values, strict=True))
 
-    def repeat(self, point: SavedPoint, observation: Any, comparison: Comparison, num_steps: int) -> None:
+    def repeat(self, point: SavedPoint, observation: object, comparison: Comparison, num_steps: int) -> None:
         """Take the steps after a saved point again, until the episode ends, and compare them."""
         comparison.check("observation", 0, point.observation, observation)
         comparison.check_digests(0, point.digests, self._codec.digests())
@@ -164,7 +163,7 @@ class RandomWalk:
                 comparison.check_digests(number, digests, self._codec.digests())
 
 
-def _try_step(step: Step, action: Any, info_keys: Sequence[str] | None) -> Outcome | None:
+def _try_step(step: Step, action: object, info_keys: Sequence[str] | None) -> Outcome | None:
     """Step and return a copy of the outcome, or None if the environment raised an error."""
     # An error ends the episode of the walk. Users see it when they take that step in a batch.
     try:
@@ -219,7 +218,7 @@ class Comparison(NamedTuple):
     # Whether the order of a set may be the cause. Then leaving it out would make states wrong.
     has_sets: bool = False
 
-    def check(self, name: str, num_steps: int, expected: Any, actual: Any) -> None:
+    def check(self, name: str, num_steps: int, expected: object, actual: object) -> None:
         """Compare two values of one field."""
         text = describe_difference(name, expected, actual)
         if text is not None:
@@ -304,7 +303,7 @@ def check_set_orders(
 
 
 def _outcomes(
-    codec: StateCodec, info_keys: Sequence[str] | None, value: Any, actions: Sequence[Any]
+    codec: StateCodec, info_keys: Sequence[str] | None, value: object, actions: Sequence[object]
 ) -> list[Any]:
     """Return what an environment holds and returns in steps from a saved state."""
     outcomes: list[Any] = []
@@ -384,7 +383,7 @@ def verify_codec(
 _NUM_TIMED = 40
 
 
-def time_codec(codec: StateCodec, states: NDArray[Any], actions: Sequence[Any]) -> dict[str, float]:
+def time_codec(codec: StateCodec, states: np.ndarray, actions: Sequence[object]) -> dict[str, float]:
     """Time the methods of a codec at some of the states."""
     # `states`: `[B]`.
     # Returns medians in microseconds of "get", "set", "step" and "observe".
@@ -454,7 +453,7 @@ def check_codec(codec: CodecChoice) -> None:
 
 
 def codec_for(
-    env: gymnasium.Env[Any, Any],
+    env: Env,
     codec: CodecChoice = None,
     *,
     info_keys: Sequence[str] | None = None,

@@ -9,7 +9,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import Space, spaces, wrappers
-from numpy.typing import NDArray
 
 from planvec.codecs.base import WrapperCodec, WrapperCodecMaker
 from planvec.codecs.generic.attributes import ADVICE, hidden_generator
@@ -21,16 +20,16 @@ from planvec.errors import UnsupportedEnvError
 class StatelessCodec(WrapperCodec):
     """Handles wrappers that remember nothing and leave observations as they are."""
 
-    dtype: np.dtype[Any] | None = np.dtype([])
+    dtype: np.dtype | None = np.dtype([])
     draws = False
 
-    def get(self, wrapper: Any) -> tuple[object, ...]:
+    def get(self, wrapper: object) -> tuple[object, ...]:
         return ()
 
-    def set(self, wrapper: Any, value: Any) -> None:
+    def set(self, wrapper: object, value: object) -> None:
         pass
 
-    def observe(self, wrapper: Any, observation: Any) -> object:
+    def observe(self, wrapper: object, observation: object) -> object:
         return observation
 
 
@@ -47,7 +46,7 @@ class RenderNoiseCodec(StatelessCodec):
 class TransformObservationCodec(StatelessCodec):
     """Handles wrappers whose observation is a function of the inner one."""
 
-    def observe(self, wrapper: Any, observation: Any) -> object:
+    def observe(self, wrapper: Any, observation: object) -> object:
         return wrapper.observation(observation)
 
 
@@ -76,7 +75,7 @@ class _OneAttribute(StatelessCodec):
 
     attribute: str
 
-    def get(self, wrapper: Any) -> tuple[object, ...]:
+    def get(self, wrapper: object) -> tuple[object, ...]:
         return (getattr(wrapper, self.attribute),)
 
     def set(self, wrapper: Any, value: Any) -> None:
@@ -128,7 +127,7 @@ class TimeAwareObservationCodec(_OneAttribute, TransformObservationCodec):
 # -- The elements of simple spaces, as fields of a record ----------------------------------------------------
 
 
-def element_dtype(space: Space[Any]) -> tuple[Any, tuple[int, ...]] | None:
+def element_dtype(space: Space[object]) -> tuple[Any, tuple[int, ...]] | None:
     """Return the dtype and the shape of the elements of a simple space; None for a nested space."""
     if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         assert space.shape is not None
@@ -136,7 +135,7 @@ def element_dtype(space: Space[Any]) -> tuple[Any, tuple[int, ...]] | None:
     return None
 
 
-def to_element(space: Space[Any], stored: Any) -> Any:
+def to_element(space: Space[object], stored: Any) -> Any:
     """Convert a stored element to the type that environments use: an int for Discrete, else an array."""
     return int(stored) if isinstance(space, spaces.Discrete) else stored
 
@@ -154,7 +153,7 @@ class DelayObservationCodec(WrapperCodec):
     def __init__(self, wrapper: Any) -> None:
         self._space = wrapper.env.observation_space
         element = element_dtype(self._space)
-        self._blank: NDArray[Any] | None = None
+        self._blank: np.ndarray | None = None
         if element is not None and wrapper.delay:
             dtype, shape = element
             self._blank = np.zeros(shape, dtype)
@@ -198,7 +197,7 @@ class FrameStackObservationCodec(WrapperCodec):
         wrapper.obs_queue.clear()
         wrapper.obs_queue.extend(to_element(self._space, frame) for frame in frames)
 
-    def observe(self, wrapper: Any, observation: Any) -> object:
+    def observe(self, wrapper: Any, observation: object) -> object:
         inner = wrapper.env.observation_space
         empty: Any = gymnasium.vector.utils.create_empty_array(inner, n=wrapper.stack_size)
         return gymnasium.vector.utils.concatenate(inner, wrapper.obs_queue, empty)
@@ -250,7 +249,7 @@ class AtariPreprocessingCodec(WrapperCodec):
         wrapper.obs_buffer[0][...] = picture
         wrapper.obs_buffer[1][...] = 0
 
-    def observe(self, wrapper: Any, observation: Any) -> object:
+    def observe(self, wrapper: Any, observation: object) -> object:
         return wrapper._get_obs()
 
 
@@ -277,7 +276,7 @@ class MonitorCodec(StatelessCodec):
 # -- Codecs of wrappers that normalize by running statistics -------------------------------------------------
 
 
-def _fields_of(statistics: Any, sample: NDArray[Any]) -> list[Any]:
+def _fields_of(statistics: Any, sample: np.ndarray) -> list[Any]:
     """Return fields for a `RunningMeanStd`, in the precision that it has after an update with samples."""
     updated = copy.deepcopy(statistics)
     updated.update(sample)
@@ -308,7 +307,7 @@ class NormalizeObservationCodec(WrapperCodec):
             mean, var = self.dtype["mean"].type(mean), self.dtype["var"].type(var)
         wrapper.obs_rms.mean, wrapper.obs_rms.var = mean, var
 
-    def observe(self, wrapper: Any, observation: Any) -> object:
+    def observe(self, wrapper: Any, observation: object) -> object:
         # The same as `wrapper.observation()`, which would also count the observation a second time.
         scale = np.sqrt(wrapper.obs_rms.var + wrapper.epsilon)
         return np.float32((observation - wrapper.obs_rms.mean) / scale)
@@ -348,7 +347,7 @@ class StickyActionCodec(StatelessCodec):
     def __init__(self, wrapper: Any) -> None:
         self._space = wrapper.action_space
         element = element_dtype(self._space)
-        self._blank: NDArray[Any] | None = None
+        self._blank: np.ndarray | None = None
         if element is not None:
             self._blank = np.zeros(element[1], element[0])
             counts = ("num_repeats", "<i8"), ("repeats_taken", "<i8")

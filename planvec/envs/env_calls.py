@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, Unpack,
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from numpy.typing import NDArray
 
 from planvec.backends import Backend
 from planvec.errors import ClosedError, InvalidBatchError
@@ -138,11 +137,11 @@ class EnvCalls(Generic[Mode]):
 
     def step_batch(
         self,
-        actions: Any,
-        states: Any = None,
-        dt: Any = 1,
+        actions: object,
+        states: object = None,
+        dt: object = 1,
         *,
-        seeds: Any = None,
+        seeds: object = None,
         return_state: bool = True,
         on_error: OnError = "raise",
         blocking: bool | None = None,
@@ -236,12 +235,12 @@ class EnvCalls(Generic[Mode]):
 
     def rollout_batch(
         self,
-        states: Any = None,
+        states: object = None,
         horizon: int | None = None,
         *,
-        actions: Any = None,
+        actions: object = None,
         action_seed: int | None = None,
-        seeds: Any = None,
+        seeds: object = None,
         discount: float = 1.0,
         on_error: OnError = "raise",
         blocking: bool | None = None,
@@ -291,7 +290,7 @@ class EnvCalls(Generic[Mode]):
         return self._about.action_space
 
     @property
-    def state_dtype(self) -> np.dtype[Any]:
+    def state_dtype(self) -> np.dtype:
         """The dtype of one state: structured, or object for `SavedState`s."""
         return self._about.state_dtype
 
@@ -371,7 +370,7 @@ class EnvCalls(Generic[Mode]):
         """Return the base state, from which rows start if no states are given."""
         return self._backend.base_state
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state: object) -> None:
         """Make a state the base state.
 
         Args:
@@ -383,7 +382,7 @@ class EnvCalls(Generic[Mode]):
         self._check_open()
         self._backend.base_state = check_state(self._about.state_format, state)
 
-    def step(self, action: Any, dt: int = 1) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object, dt: int = 1) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step from the base state and make the new state the base state.
 
         Args:
@@ -404,7 +403,7 @@ class EnvCalls(Generic[Mode]):
 
     # -- reading states -----------------------------------------------------------------------------
 
-    def observe(self, states: Any) -> Any:
+    def observe(self, states: object) -> Any:
         """Return the observations of states, without stepping.
 
         Args:
@@ -419,7 +418,7 @@ class EnvCalls(Generic[Mode]):
         """
         return wait_for(self._backend.run(ObserveBatch(self._checked(states))))
 
-    def render(self, states: Any) -> list[Any]:
+    def render(self, states: object) -> list[Any]:
         """Return the frame that the environment renders at each state.
 
         Args:
@@ -434,7 +433,7 @@ class EnvCalls(Generic[Mode]):
         """
         return wait_for(self._backend.run(RenderBatch(self._checked(states))))
 
-    def get_attr(self, name: str, states: Any = None) -> NDArray[Any]:
+    def get_attr(self, name: str, states: object = None) -> np.ndarray:
         """Read an attribute of the environment at each state.
 
         Args:
@@ -451,7 +450,7 @@ class EnvCalls(Generic[Mode]):
         """
         return wait_for(self._backend.run(ReadBatch(self._checked(states), name)))
 
-    def call(self, name: str, states: Any = None, /, *args: Any, **kwargs: Any) -> NDArray[Any]:
+    def call(self, name: str, states: object = None, /, *args: object, **kwargs: object) -> np.ndarray:
         """Call a method of the environment at each state.
 
         The method must only read. What it changes of the saved state is not kept, since every call restores
@@ -478,7 +477,7 @@ class EnvCalls(Generic[Mode]):
             )
         return wait_for(self._backend.run(ReadBatch(self._checked(states), name, (args, kwargs))))
 
-    def check_states(self, states: Any) -> None:
+    def check_states(self, states: object) -> None:
         """Check that states, which come from a file, are states of this environment.
 
         Call this before you use states that others may have written: a state of variable size holds pickles,
@@ -494,7 +493,7 @@ class EnvCalls(Generic[Mode]):
         """
         wait_for(self._backend.run(CheckBatch(self._checked(states))))
 
-    def _checked(self, states: Any) -> NDArray[Any]:
+    def _checked(self, states: object) -> np.ndarray:
         self._check_open()
         states = self._backend.base_state if states is None else states
         return check_states(self._about.state_format, states)

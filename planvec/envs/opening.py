@@ -28,6 +28,7 @@ from planvec.backends import (
 )
 from planvec.codecs import (
     CodecChoice,
+    Env,
     RandomWalk,
     StateCodec,
     check_codec,
@@ -92,7 +93,7 @@ class PlanEnv(EnvCalls[Literal[True]]):
         codec: CodecChoice = None,
         info_keys: Sequence[str] | None = None,
         render_mode: str | None = None,
-        env_kwargs: Mapping[str, Any] | None = None,
+        env_kwargs: Mapping[str, object] | None = None,
         trust: bool = False,
         audit: float = DEFAULT_AUDIT,
         compiled: bool | None = None,
@@ -121,7 +122,7 @@ class PlanEnv(EnvCalls[Literal[True]]):
         }
 
     @property
-    def env(self) -> gymnasium.Env[Any, Any]:
+    def env(self) -> Env:
         """The environment. Its state is that of the row that it stepped last; kernels do not step it."""
         return self.stepper.env
 
@@ -236,7 +237,7 @@ class BatchEnv(EnvCalls[Mode]):
         """Counts since the environment was opened: rows, chunks, retries, and workers replaced, by reason."""
         return self._backend.stats
 
-    def sync_states(self, state: Any) -> None:
+    def sync_states(self, state: object) -> None:
         """Make a state the base state here and in every worker. Later calls of any worker find it there.
 
         Batch calls do not need this, because they send the states from which rows start. Use it before you
@@ -276,7 +277,7 @@ class BatchEnv(EnvCalls[Mode]):
 
 # -- Tells from the class of an environment, before it is made, whether it has a kernel ----------------------
 
-Makeable = str | EnvSpec | Callable[[], gymnasium.Env[Any, Any]]
+Makeable = str | EnvSpec | Callable[[], Env]
 
 
 def _class_of(env: Makeable) -> Any:
@@ -407,9 +408,9 @@ def make(
     codec: CodecChoice = None,
     compiled: bool | None = None,
     render_mode: str | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
+    env_kwargs: Mapping[str, object] | None = None,
     ray_address: str | None = None,
-    ray_actor_options: Mapping[str, Any] | None = None,
+    ray_actor_options: Mapping[str, object] | None = None,
 ) -> BatchEnv[Blocking]:
     """Open an environment for planning. Its base state is the state of `reset(seed=0)`, until you reset it.
 

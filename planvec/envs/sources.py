@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, find_highest_version, load_env_creator, parse_env_id
 
-from planvec.codecs import FAMILIES
+from planvec.codecs import FAMILIES, Env
 from planvec.errors import UnsupportedEnvError
 from planvec.extras import install_command
 
@@ -117,12 +117,12 @@ def import_named(where: str) -> Any:
         raise UnsupportedEnvError(text) from error
 
 
-EnvSource = str | EnvSpec | Callable[[], Any] | gymnasium.Env[Any, Any]
+EnvSource = str | EnvSpec | Callable[[], Any] | Env
 
 
 def make_env(
     source: EnvSource, render_mode: str | None = None, env_kwargs: Mapping[str, Any] | None = None
-) -> gymnasium.Env[Any, Any]:
+) -> Env:
     """Make an environment."""
     env_kwargs = dict(env_kwargs or {})
     if render_mode is not None:
@@ -161,7 +161,7 @@ def make_env(
     return env
 
 
-def _check_env_kwargs(spec: EnvSpec, env_kwargs: Mapping[str, Any], error: TypeError) -> None:
+def _check_env_kwargs(spec: EnvSpec, env_kwargs: Mapping[str, object], error: TypeError) -> None:
     """Say which arguments an environment takes if it was given others."""
     made = spec.entry_point
     creator = load_env_creator(made) if isinstance(made, str) else made

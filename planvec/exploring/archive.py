@@ -53,7 +53,7 @@ ARCHIVE_FILE = "archive.npz"
 CellFunction = Callable[[Any], Any]
 
 
-def cells_for(space: Space[Any], given: CellFunction | None) -> CellFunction:
+def cells_for(space: Space[object], given: CellFunction | None) -> CellFunction:
     """Return the function of cells that was given, or one that suits an observation space."""
     if given is not None:
         return given
@@ -63,8 +63,8 @@ def cells_for(space: Space[Any], given: CellFunction | None) -> CellFunction:
 
 
 def keys_of(
-    cells: CellFunction, observations: Any, num_rows: int, like: NDArray[Any] | None = None
-) -> NDArray[Any]:
+    cells: CellFunction, observations: object, num_rows: int, like: np.ndarray | None = None
+) -> np.ndarray:
     """Return the cells of observations, after a check."""
     # `like`: `[F]`, any cell of the archive; None: there is none yet.
     keys = integer_rows(cells(observations), "cells")
@@ -97,15 +97,15 @@ class Table:
     def __len__(self) -> int:
         return self._size
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> np.ndarray:
         """Return a column `[N, ...]` as a view, which the next `append` may replace."""
         return self._columns[name][: self._size]
 
-    def columns(self) -> dict[str, NDArray[Any]]:
+    def columns(self) -> dict[str, np.ndarray]:
         """Return all columns, as views."""
         return {name: self[name] for name in self._columns}
 
-    def append(self, **values: Any) -> int:
+    def append(self, **values: object) -> int:
         """Append one row; columns without a value get zeros. Return its index."""
         row = self._size
         for name, column in self._columns.items():
@@ -118,7 +118,7 @@ class Table:
             self._columns[name][row] = value
         return row
 
-    def replace(self, columns: Mapping[str, NDArray[Any]]) -> None:
+    def replace(self, columns: Mapping[str, np.ndarray]) -> None:
         """Replace all rows, after a check of the types and the shapes: they may come from a file."""
         num_rows = len(columns[next(iter(self._columns))])
         for name, column in self._columns.items():
@@ -136,18 +136,18 @@ class StepTree(Table):
     random.
     """
 
-    def __init__(self, action_space: Space[Any], has_seeds: bool) -> None:
+    def __init__(self, action_space: Space[object], has_seeds: bool) -> None:
         actions = {"actions": (action_space.dtype, action_space.shape or ())}
         seeds: dict[str, tuple[Any, tuple[int, ...]]] = {"seeds": (np.uint64, ())} if has_seeds else {}
         super().__init__({"parents": (np.int64, ()), "depths": (np.int64, ()), **actions, **seeds})
         self.append(parents=-1)
 
-    def add(self, parent: int, action: Any, seed: int | None) -> int:
+    def add(self, parent: int, action: object, seed: int | None) -> int:
         """Append a step after another one and return its node."""
         seeds = {} if seed is None else {"seeds": seed}
         return self.append(parents=parent, depths=self["depths"][parent] + 1, actions=action, **seeds)
 
-    def arguments(self, nodes: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.uint64] | None]:
+    def arguments(self, nodes: NDArray[np.int64]) -> tuple[np.ndarray, NDArray[np.uint64] | None]:
         """Return the actions of nodes, `[K, ...]`, and their seeds."""
         return self["actions"][nodes], self["seeds"][nodes] if "seeds" in self._columns else None
 
@@ -185,7 +185,7 @@ class StepTree(Table):
 class Arrival(NamedTuple):
     """A step that reaches a cell."""
 
-    key: NDArray[Any]  # `[F]`
+    key: np.ndarray  # `[F]`
     state: Any
     score: float  # sum of the rewards since the start
     num_steps: int  # actions since the start
@@ -206,19 +206,19 @@ class CellStore(Table):
         columns: dict[str, Any] = {name: (dtype, ()) for name, dtype in dtypes.items()}
         super().__init__({"keys": (start.key.dtype, start.key.shape), **columns})
         # States are in blocks, so that the array of them all, which may be large, is never copied.
-        self._blocks: list[NDArray[Any]] = []
+        self._blocks: list[np.ndarray] = []
         self._state_dtype = start.state.dtype if isinstance(start.state, np.void) else np.dtype(object)
         self._index: dict[bytes, int] = {}
         self.put(start, 0, 0)
 
-    def states(self, cells: NDArray[np.integer[Any]]) -> NDArray[Any]:
+    def states(self, cells: NDArray[np.integer]) -> np.ndarray:
         """Return a copy of the states of some cells, `[K]`."""
         states = np.empty(len(cells), self._state_dtype)
         for index, cell in enumerate(cells.tolist()):
             states[index] = self._blocks[cell // BLOCK][cell % BLOCK]
         return states
 
-    def blocks(self) -> Iterator[NDArray[Any]]:
+    def blocks(self) -> Iterator[np.ndarray]:
         """Yield the states of all cells, as views of some thousand each."""
         for start, block in zip(range(0, len(self), BLOCK), self._blocks, strict=True):
             yield block[: len(self) - start]
@@ -250,7 +250,7 @@ class CellStore(Table):
         self["lives"][index] = arrival.lives
         self._blocks[index // BLOCK][index % BLOCK] = arrival.state
 
-    def restore(self, columns: Mapping[str, NDArray[Any]], blocks: Sequence[NDArray[Any]]) -> None:
+    def restore(self, columns: Mapping[str, np.ndarray], blocks: Sequence[np.ndarray]) -> None:
         """Replace all cells by those of a file, and their states by blocks that `blocks` yielded."""
         self.replace(columns)
         if not np.isfinite(self["scores"]).all():
@@ -262,7 +262,7 @@ class CellStore(Table):
         names = zip(self["keys"], self["ended"].tolist(), strict=True)
         self._index = {_name(key, ended): cell for cell, (key, ended) in enumerate(names)}
 
-    def replace_states(self, blocks: Sequence[NDArray[Any]]) -> None:
+    def replace_states(self, blocks: Sequence[np.ndarray]) -> None:
         """Replace the states of all cells; all blocks but the last one are full."""
         sizes = [min(BLOCK, len(self) - start) for start in range(0, len(self), BLOCK)]
         if [block.shape for block in blocks] != [(size,) for size in sizes]:
@@ -275,7 +275,7 @@ class CellStore(Table):
         self._blocks = [*blocks[:-1], last]
 
 
-def _name(key: NDArray[Any], ended: bool) -> bytes:
+def _name(key: np.ndarray, ended: bool) -> bytes:
     """Return what identifies a cell."""
     return key.tobytes() + bytes([ended])
 
@@ -341,7 +341,7 @@ class Archive:
         return len(self.store)
 
     @property
-    def keys(self) -> NDArray[Any]:
+    def keys(self) -> np.ndarray:
         """`[N, F]` integers, the cells."""
         return _read_only(self.store["keys"])
 
@@ -391,7 +391,7 @@ class Archive:
         """`[R, 3]`: environment steps, number of cells and score of the best cell after each round."""
         return np.array(self._history, np.float64).reshape(-1, 3)
 
-    def states(self, cells: Any) -> NDArray[Any]:
+    def states(self, cells: object) -> np.ndarray:
         """Return the best states of some cells.
 
         Args:
@@ -408,7 +408,7 @@ class Archive:
             raise IndexError(f"cells: expected integers from 0 to {self.num_cells - 1}, got {cells!r}")
         return self.store.states(rows)
 
-    def actions(self, cell: int) -> NDArray[Any]:
+    def actions(self, cell: int) -> np.ndarray:
         """Return the actions that lead from the start to a cell, `[T, *action shape]`.
 
         Raises:
@@ -440,7 +440,7 @@ class Archive:
             )
         return recorder.episode()
 
-    def _arguments(self, cell: int) -> tuple[NDArray[Any], NDArray[np.uint64] | None]:
+    def _arguments(self, cell: int) -> tuple[np.ndarray, NDArray[np.uint64] | None]:
         """Return the actions from the start to a cell, `[T, *action shape]`, and their seeds."""
         if not 0 <= operator.index(cell) < self.num_cells:
             raise IndexError(f"cell: expected an integer from 0 to {self.num_cells - 1}, got {cell!r}")
@@ -491,7 +491,7 @@ class Archive:
             write_arrays(path / ARCHIVE_FILE, self._arrays(manifest))
             remove_unfinished(path / ARCHIVE_FILE)
 
-    def _arrays(self, manifest: Mapping[str, Any]) -> Iterator[tuple[str, NDArray[Any]]]:
+    def _arrays(self, manifest: Mapping[str, object]) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the arrays of the file: columns of the cells and of the steps, the history, the states."""
         yield "manifest", np.array(json.dumps(manifest))
         yield from self.store.columns().items()
@@ -548,7 +548,7 @@ class Archive:
 
     @staticmethod
     def _of_arrays(
-        manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], env: BatchStepper
+        manifest: Mapping[str, Any], arrays: Mapping[str, np.ndarray], env: BatchStepper
     ) -> Archive:
         """Return the archive of a file, whose states were not checked."""
         keys, history = arrays["keys"], arrays["history"]
@@ -630,7 +630,7 @@ class Archive:
 
     def _step_again(
         self, env: BatchStepper, cells: NDArray[np.int64]
-    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    ) -> tuple[np.ndarray, NDArray[np.bool_]]:
         """Take the steps to cells again; return the states, and where scores or ends are others, `[K]`."""
         ends = self.store["nodes"][cells]
         cell_of, row_of = np.full(len(self.steps), -1), np.zeros(len(self.steps), np.int64)
@@ -665,7 +665,7 @@ def _spread(cells: NDArray[np.int64], num: int) -> NDArray[np.int64]:
     return cells[np.linspace(0, len(cells) - 1, min(num, len(cells))).astype(np.int64)]
 
 
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+def _read_only(array: np.ndarray) -> np.ndarray:
     array = array.view()
     array.flags.writeable = False
     return array
@@ -687,7 +687,7 @@ def holds_archive(path: Path) -> bool:
     return (path / ARCHIVE_FILE).exists() or (path / _FILE_OF_VERSION_1).exists()
 
 
-def _read_archive(path: Path, *names: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def _read_archive(path: Path, *names: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the manifest and the arrays of the archive in a directory, or only the arrays of some names."""
     if not holds_archive(path):
         raise InvalidBatchError(f"path: expected a directory that Archive.save wrote, got {path}")

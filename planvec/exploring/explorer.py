@@ -194,7 +194,7 @@ class _Explorers:
 
 ArchiveCallback = Callable[[Archive], bool | None]  # called after each round; True ends the exploration
 # `weights(archive) -> [N]`: with which weight exploration begins at each cell
-WeightFunction = Callable[[Archive], NDArray[np.floating[Any]]]
+WeightFunction = Callable[[Archive], NDArray[np.floating]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from planvec.rows import Columns, is_fixed, is_uniform
 
 
-def never(state: Any, ended: bool, constants: Any) -> bool:
+def never(state: object, ended: bool, constants: object) -> bool:
     """Accept every state: the default of `Kernel.refuses`."""
     return False
 
@@ -54,7 +54,7 @@ class Kernel:
     refuses: Callable[[Any, bool, Any], bool] = never
     # `spread(states, random, env)`: spreads states `[B]` over all that there are, for the proof. None: those
     # that random steps reach are enough.
-    spread: Callable[[NDArray[Any], np.random.Generator, Any], None] | None = None
+    spread: Callable[[np.ndarray, np.random.Generator, Any], None] | None = None
     # `columns(constants, extras, observations, stepped) -> Columns`: the infos of a batch, from arrays `[B,
     # ...]`. None: there are none.
     columns: Callable[..., Columns] | None = None
@@ -107,7 +107,7 @@ class OpenedEnv(NamedTuple):
     """Holds the environment for which a kernel is opened."""
 
     env: gymnasium.Env[Any, Any]
-    dtype: np.dtype[Any]  # the dtype of one state
+    dtype: np.dtype  # the dtype of one state
     time_limit: int | None  # steps after which an episode is truncated
     num_threads: int
 
@@ -159,7 +159,7 @@ def _numbers(dtype: Any, shape: Any, offset: int, owner: str) -> Field:
     return Field(dtype.str, int(np.prod(shape, dtype=np.int64)), offset, is_number=shape == ())
 
 
-def _observation(space: gymnasium.Space[Any]) -> Iterator[Field]:
+def _observation(space: gymnasium.Space[object]) -> Iterator[Field]:
     """Yield the numbers of each array of an observation."""
     if isinstance(space, spaces.Dict):
         for child in space.spaces.values():
@@ -190,7 +190,7 @@ class ActionRange(NamedTuple):
     highest: NDArray[np.float64]
 
     @classmethod
-    def of(cls, space: gymnasium.Space[Any]) -> ActionRange | None:
+    def of(cls, space: gymnasium.Space[object]) -> ActionRange | None:
         """Return the range of a space; None if its random actions are drawn otherwise."""
         if not is_uniform(space):
             return None

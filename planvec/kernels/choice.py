@@ -49,7 +49,7 @@ def costs_of(env_class: type) -> Costs:
     return Costs(1.5, 5e-5) if env_class.__module__.startswith(_MUJOCO) else Costs(0.25, 5e-6)
 
 
-def has_kernel(env_class: Any) -> bool:
+def has_kernel(env_class: object) -> bool:
     """Return whether there is a kernel for exactly this class. A subclass may step otherwise."""
     module, name = getattr(env_class, "__module__", None) or "", getattr(env_class, "__name__", "")
     return has_own_kernel(env_class) or is_harmless(module, name) or _is_mujoco(module, name)
@@ -72,13 +72,13 @@ def may_have_kernel(entry_point: str) -> bool:
     return is_own or is_harmless(module, name) or _is_mujoco(module, name)
 
 
-def has_own_kernel(env_class: Any) -> bool:
+def has_own_kernel(env_class: object) -> bool:
     """Return whether a user has declared a kernel for exactly this class."""
     return own_kernel_of(env_class) is not None
 
 
 def open_kernel(
-    env: gymnasium.Env[Any, Any], dtype: np.dtype[Any], time_limit: int | None, num_threads: int
+    env: gymnasium.Env[Any, Any], dtype: np.dtype, time_limit: int | None, num_threads: int
 ) -> BatchKernel:
     """Compile the kernel of an environment whose class has one, or load it from the cache."""
     # `dtype`: The dtype of one state.

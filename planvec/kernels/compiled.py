@@ -56,7 +56,7 @@ class LoopKernel(ABC):
         self,
         kernel_type: KernelType[Any],
         opened: OpenedEnv,
-        constants: Any,  # the present ones; see `_constants`
+        constants: object,  # the present ones; see `_constants`
         infos_shape: tuple[int, ...] | None,  # shape of what the infos of a row are made of; None: no infos
     ) -> None:
         env = opened.env
@@ -102,7 +102,7 @@ class LoopKernel(ABC):
         """Return whether the kernel has to be compared with the environment again."""
         return False
 
-    def spread(self, states: NDArray[Any], random: np.random.Generator) -> None:
+    def spread(self, states: np.ndarray, random: np.random.Generator) -> None:
         """Spread states over all states, for the proof; see `Kernel`."""
         return
 
@@ -112,7 +112,7 @@ class LoopKernel(ABC):
         return self._compile(_INTEGERS if repeats else _NONE, _NONE, (_NONE,) * 3, observations)
 
     def _compile(
-        self, dt: Any, horizon: Any, draws: tuple[Any, ...], observations: Any
+        self, dt: Any, horizon: Any, draws: tuple[Any, ...], observations: object
     ) -> Callable[..., int]:
         """Return the loop over rows for arguments of these types."""
         extras = types.Array(types.float64, 1 + len(self._infos_shape or ()), "C")
@@ -129,12 +129,12 @@ class LoopKernel(ABC):
     def _perform(
         self,
         loop: Callable[..., int],
-        constants: Any,
+        constants: object,
         request: StepBatch | RolloutBatch,
         out: Outputs,
-        given: tuple[Any, ...],  # `actions`, `dt`, `horizon` and `discount` of `run_rows`
-        draws: tuple[Any, ...],  # `action_seed`, `first_row` and `action_range`
-        observations: Any,
+        given: tuple[object, ...],  # `actions`, `dt`, `horizon` and `discount` of `run_rows`
+        draws: tuple[object, ...],  # `action_seed`, `first_row` and `action_range`
+        observations: object,
         extras: NDArray[np.float64],
         num_steps: int,
         is_even: bool,
@@ -223,24 +223,24 @@ class CompiledKernel(LoopKernel):
             return None
         return constants if _flags_of(constants) == self._flags else None
 
-    def _passed(self, constants: tuple[Any, ...], thread: int = 0) -> tuple[Any, ...]:
+    def _passed(self, constants: tuple[object, ...], thread: int = 0) -> tuple[Any, ...]:
         return tuple(value for value in constants if not isinstance(value, bool))  # flags are compiled in
 
-    def _columns(self, *arguments: Any) -> Columns:
+    def _columns(self, *arguments: object) -> Columns:
         assert self._kernel.columns is not None
         return self._kernel.columns(*arguments)
 
-    def spread(self, states: NDArray[Any], random: np.random.Generator) -> None:
+    def spread(self, states: np.ndarray, random: np.random.Generator) -> None:
         if self._kernel.spread is not None:
             self._kernel.spread(states, random, self._base)
 
-    def open_loop(self, loop: Any, code: CodeType, variant: Hashable, *examples: Any) -> BoundLoop:
+    def open_loop(self, loop: object, code: CodeType, variant: Hashable, *examples: object) -> BoundLoop:
         """Compile another loop for this kernel, or load it from the cache on disk."""
         # Arguments of one `variant` have the same types. `code` stands for the loop and all that it calls.
         if (loop, variant) not in self._loops:
             entry = compile_loop(loop, self._type, self._constants_type, code, *map(numba.typeof, examples))
 
-            def run(*arguments: Any) -> int | None:
+            def run(*arguments: object) -> int | None:
                 constants = None if self.has_changed() else self._constants()
                 if constants is None:
                     return None
@@ -250,6 +250,6 @@ class CompiledKernel(LoopKernel):
         return self._loops[loop, variant]
 
 
-def _flags_of(constants: tuple[Any, ...]) -> Flags:
+def _flags_of(constants: tuple[object, ...]) -> Flags:
     """Return the constants that are flags; see `Flags`."""
     return tuple(value if isinstance(value, bool) else None for value in constants)

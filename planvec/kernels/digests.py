@@ -27,7 +27,7 @@ from planvec.codecs import names_in_code
 _KNOWN_MODULES = {"builtins", "cmath", "math", "numba", "numpy", "operator", "planvec"}
 
 
-def code_digest(*functions: Any) -> str:
+def code_digest(*functions: object) -> str:
     """Return a digest of functions, of all functions that they call, and of the constants that they use."""
     import numba  # here, since it takes long to import
 
@@ -40,7 +40,7 @@ def code_digest(*functions: Any) -> str:
     return digest.hexdigest()[:32]
 
 
-def has_full_digest(*functions: Any) -> bool:
+def has_full_digest(*functions: object) -> bool:
     """Return whether `code_digest` covers all that functions use."""
     # It does not know what other modules and objects hold, apart from the modules of Python, NumPy, numba and
     # planvec.

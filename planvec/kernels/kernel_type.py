@@ -70,7 +70,7 @@ register_default(CodeType)(models.OpaqueModel)
 
 @unbox(CodeType)  # type: ignore[untyped-decorator]
 @unbox(KernelType)  # type: ignore[untyped-decorator]
-def _unbox(kernel: Any, value: Any, c: Any) -> NativeValue:
+def _unbox(kernel: object, value: object, c: object) -> NativeValue:
     """Ignore the Python value."""
     return NativeValue(cgutils.get_null_value(ir.IntType(8).as_pointer()))
 
@@ -144,10 +144,10 @@ register_default(PointerType)(models.OpaqueModel)
 
 
 @intrinsic_function
-def _write(_: Any, value: Any, address: Any) -> Any:
+def _write(_: object, value: Any, address: Any) -> Any:
     """Write a value to an address."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: object, arguments: Any) -> Any:
         model = context.data_model_manager[value]
         target = builder.inttoptr(arguments[1], model.get_data_type().as_pointer())
         builder.store(model.as_data(builder, arguments[0]), target)
@@ -157,10 +157,10 @@ def _write(_: Any, value: Any, address: Any) -> Any:
 
 
 @intrinsic_function
-def value_at(_: Any, pointer: Any) -> Any:
+def value_at(_: object, pointer: Any) -> Any:
     """Return what a `Pointer` points to, in compiled code, which reads only what it uses of it."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: object, arguments: Any) -> Any:
         model = context.data_model_manager[pointer.target]
         source = builder.bitcast(arguments[0], model.get_data_type().as_pointer())
         value = model.load_from_data_pointer(builder, source)
@@ -172,7 +172,7 @@ def value_at(_: Any, pointer: Any) -> Any:
 
 
 @jit(cache=True)
-def _put(value: Any, address: int) -> None:
+def _put(value: object, address: int) -> None:
     _write(value, address)
 
 
@@ -187,7 +187,7 @@ class _Packer(NamedTuple):
 _packers: dict[type, _Packer] = {}
 
 
-def _packer_of(value: Any) -> _Packer:
+def _packer_of(value: object) -> _Packer:
     """Return the packer of a value, which is made for the first value of its class."""
     if type(value) not in _packers:
         target = numba.typeof(value)
@@ -211,12 +211,12 @@ class Pointer(Generic[T]):
 
 
 @typeof_impl.register(Pointer)
-def _typeof(pointer: Pointer[Any], _: Any) -> PointerType:
+def _typeof(pointer: Pointer[Any], _: object) -> PointerType:
     return _packer_of(pointer.value).pointer_type
 
 
 @unbox(PointerType)  # type: ignore[untyped-decorator]
-def _unbox_pointer(_: Any, value: Any, c: Any) -> NativeValue:
+def _unbox_pointer(_: object, value: object, c: Any) -> NativeValue:
     """Read the address."""
     address = c.pyapi.object_getattr_string(value, "_address")
     pointer = c.pyapi.long_as_voidptr(address)

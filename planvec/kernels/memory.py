@@ -24,7 +24,9 @@ def intrinsic_function(function: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: Any, pointee: Any) -> Any:
+def _pointer(
+    context: Any, builder: Any, array_type: object, array: object, offset: object, pointee: Any
+) -> Any:
     """Return a pointer to the bytes from an offset on."""
     data = context.make_array(array_type)(context, builder, array).data
     first = builder.bitcast(data, ir.IntType(8).as_pointer())
@@ -32,7 +34,7 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: An
 
 
 @intrinsic_function
-def load(typing_context: Any, data: Any, offset: Any, like: Any) -> Any:
+def load(typing_context: object, data: object, offset: object, like: Any) -> Any:
     """Return the number at an offset."""
     # `data`: `[num_bytes]` uint8. `offset`: The offset in bytes.
 
@@ -46,7 +48,7 @@ def load(typing_context: Any, data: Any, offset: Any, like: Any) -> Any:
 
 
 @intrinsic_function
-def store(typing_context: Any, data: Any, offset: Any, like: Any, value: Any) -> Any:
+def store(typing_context: object, data: Any, offset: object, like: Any, value: Any) -> Any:
     """Write a number at an offset, converted as NumPy converts it. Arguments as in `load`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -63,11 +65,11 @@ def store(typing_context: Any, data: Any, offset: Any, like: Any, value: Any) ->
 
 @intrinsic_function
 def copy_bytes(
-    typing_context: Any, source: Any, source_at: Any, target: Any, target_at: Any, num_bytes: Any
+    typing_context: object, source: Any, source_at: object, target: Any, target_at: object, num_bytes: object
 ) -> Any:
     """Copy bytes from an offset of one array `[num_bytes]` uint8 to an offset of another one."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: object, signature: Any, arguments: Any) -> Any:
         byte = ir.IntType(8)
         first = _pointer(context, builder, signature.args[0], arguments[0], arguments[1], byte)
         second = _pointer(context, builder, signature.args[2], arguments[2], arguments[3], byte)
@@ -78,7 +80,7 @@ def copy_bytes(
 
 
 @intrinsic_function
-def view(typing_context: Any, data: Any, offset: Any, size: Any, like: Any) -> Any:
+def view(typing_context: object, data: Any, offset: object, size: object, like: Any) -> Any:
     """Return a field of several numbers as an array `[size]`, not a copy. Arguments as in `load`."""
     array_type = types.Array(like.dtype, 1, "C", aligned=False)
 
@@ -106,10 +108,10 @@ def view(typing_context: Any, data: Any, offset: Any, size: Any, like: Any) -> A
 
 
 @intrinsic_function
-def multiply_high(typing_context: Any, first: Any, second: Any) -> Any:
+def multiply_high(typing_context: object, first: object, second: object) -> Any:
     """Return the upper 64 bits of the product of two unsigned integers of 64 bits."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: object, builder: Any, signature: object, arguments: Any) -> Any:
         wide = ir.IntType(128)
         product = builder.mul(builder.zext(arguments[0], wide), builder.zext(arguments[1], wide))
         return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
@@ -165,14 +167,14 @@ def _limit_cache(function: Any) -> None:
     cache = function._cache
     load, save = cache.load_overload, cache.save_overload
 
-    def load_or_forget(signature: Any, context: Any) -> Any:
+    def load_or_forget(signature: object, context: object) -> Any:
         try:
             return load(signature, context)
         except (AttributeError, ImportError):
             cache.flush()
             return None
 
-    def save_unless_private(signature: Any, data: Any) -> None:
+    def save_unless_private(signature: Any, data: object) -> None:
         # No other process would find a kernel of a user that is known by a token; see `KernelType`.
         if all(getattr(kind, "is_cached", True) for kind in signature):
             save(signature, data)

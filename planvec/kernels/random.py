@@ -239,7 +239,7 @@ BLOCK = 64  # number of random actions of a row that come from one section of Ph
 
 @njit(nogil=True, error_model="numpy", forceinline=True)
 def draw_uniforms(
-    size: int, uniforms: Any, block: Any, seed: Any, stream_row: int, step: int, held: int
+    size: int, uniforms: object, block: Any, seed: object, stream_row: int, step: int, held: int
 ) -> int:
     """Draw the random numbers of an action."""
     # `block`: `[4]` float64, read and written. `held`: number of the four in `block`, within the row and the

@@ -55,7 +55,7 @@ def _constants(kernel: _Numbers) -> str:
     return f"({''.join(f'{value}, ' for value in values)})"
 
 
-def _inlined(function: Any) -> dict[str, Any]:
+def _inlined(function: object) -> dict[str, Any]:
     """Return a function of a kernel, compiled into its callers, as the name `function` in generated lines."""
     return {"function": njit(error_model="numpy", forceinline=True)(function)}
 
@@ -217,7 +217,7 @@ def store_ends(kernel: KernelType[Any]) -> Any:
     return lines, {}
 
 
-def _if_drawing(kernel: KernelType[Any], function: Any, arguments: str) -> Any:
+def _if_drawing(kernel: KernelType[Any], function: object, arguments: str) -> Any:
     """Return a call for a kernel whose states hold a generator; for others, a line that does nothing."""
     line = f"function({arguments})" if kernel.layout.generator >= 0 else "pass"
     return [line], {"function": function}
@@ -255,7 +255,7 @@ Results = tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.uint8], NDArr
 @jit(cache=True, allocates=True)
 def run_rows(
     kernel: Any,
-    constants: Any,
+    constants: object,
     first: int,
     last: int,
     states: Bytes,  # the bytes of B states
@@ -265,11 +265,11 @@ def run_rows(
     discount: float,  # of a rollout
     seeds: NDArray[np.uint64],  # `[B]`; empty: none
     time_limit: int,
-    action_seed: Any,  # of random actions; None: steps
+    action_seed: object,  # of random actions; None: steps
     first_row: Any,  # index of the first row in the whole batch; None: steps
-    action_range: Any,  # a `Pointer` to an `ActionRange`; None: steps
+    action_range: object,  # a `Pointer` to an `ActionRange`; None: steps
     new_states: Bytes,  # Written: the bytes of B states, or of one, which is then written again and again
-    observations: Any,  # Written: the bytes of each array of the observations; None: not wanted
+    observations: object,  # Written: the bytes of each array of the observations; None: not wanted
     results: Results,  # Written: rewards or returns, flags and numbers of steps, each `[B]`
     extras: NDArray[np.float64],  # Written: `[B, ...]` or `[0, ...]`: not wanted
 ) -> int:

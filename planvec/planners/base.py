@@ -24,7 +24,7 @@ from planvec.rows import BatchStepper, Start, check_integer, check_number, check
 # -- Checks the arguments that planners share: steppers, planners, and states --------------------------------
 
 
-def check_stepper(env: Any) -> None:
+def check_stepper(env: object) -> None:
     """Check that an argument can step batches."""
     if hasattr(env, "step_batch") and not isinstance(env, type):
         return
@@ -37,7 +37,7 @@ def check_stepper(env: Any) -> None:
     raise TypeError(f"env: expected an environment that steps batches, got {got}; open it with {fix}")
 
 
-def check_planner(planner: Any) -> None:
+def check_planner(planner: object) -> None:
     """Check that an argument is a planner."""
     if isinstance(planner, type):
         raise TypeError(
@@ -47,7 +47,7 @@ def check_planner(planner: Any) -> None:
         raise TypeError(f"planner: expected an instance of a planvec.Planner, got {planner!r}")
 
 
-def one_state(env: BatchStepper, state: Any) -> NDArray[Any]:
+def one_state(env: BatchStepper, state: object) -> np.ndarray:
     """Return a state as an array `[1]`."""
     if state is None:
         get_state = getattr(env, "get_state", None)  # one made only to plan at given states has none
@@ -201,7 +201,7 @@ class Planner(ABC):
     def begin(
         self,
         env: BatchStepper,
-        state: NDArray[Any],
+        state: np.ndarray,
         generator: np.random.Generator,
         *,
         previous: Plan | None = None,
@@ -251,9 +251,9 @@ class Planner(ABC):
     def plan_batch(
         self,
         env: BatchStepper,
-        states: NDArray[Any],
+        states: np.ndarray,
         *,
-        seeds: Sequence[int | None] | NDArray[np.integer[Any]] | None = None,
+        seeds: Sequence[int | None] | NDArray[np.integer] | None = None,
         previous: Sequence[Plan | None] | None = None,
         infos: Sequence[dict[str, Any] | None] | None = None,
         callback: PlanCallback | None = None,

@@ -52,7 +52,7 @@ class EpisodeStep:
     total_return: float
     num_env_steps: int
     plan: Plan
-    state: NDArray[Any]
+    state: np.ndarray
     transition: Transitions
 
 
@@ -82,7 +82,7 @@ class Episode:
     """
 
     seed: int
-    states: NDArray[Any]
+    states: np.ndarray
     actions: Any
     rewards: NDArray[np.float64]
     observations: Any
@@ -154,7 +154,7 @@ class EpisodeRecorder:
         earlier_seconds: Seconds that were spent before the episode was resumed.
     """
 
-    def __init__(self, action_space: Space[Any], observation_space: Space[Any]) -> None:
+    def __init__(self, action_space: Space[object], observation_space: Space[object]) -> None:
         self._action_space = action_space
         self._observation_space = observation_space
         self._steps: list[_Step] = []
@@ -200,7 +200,7 @@ class EpisodeRecorder:
         self.num_env_steps, self.total_return = 0, 0.0
         self._started = time.perf_counter()
 
-    def add(self, action: Any, value: float, num_env_steps: int, out: Transitions) -> None:
+    def add(self, action: object, value: float, num_env_steps: int, out: Transitions) -> None:
         """Record one step.
 
         Args:
@@ -242,7 +242,7 @@ class EpisodeRecorder:
         )
 
 
-def _stacked(space: Space[Any], elements: list[Any]) -> Any:
+def _stacked(space: Space[object], elements: list[Any]) -> Any:
     """Stack elements of a space to one batch."""
     rows = empty_rows(space, len(elements))
     stack_rows(space, elements, rows)
@@ -356,8 +356,8 @@ def resume_episode(
 
 
 def trajectory_arrays(
-    episode: Episode, action_space: Space[Any], observation_space: Space[Any]
-) -> dict[str, NDArray[Any]]:
+    episode: Episode, action_space: Space[object], observation_space: Space[object]
+) -> dict[str, np.ndarray]:
     """Return the arrays of an episode. No time is among them, so they do not depend on the workers."""
     # Each part of a Dict or Tuple has a key: "observations.<path>". Parts that are not arrays of numbers or
     # text (such as those of a Graph space) are left out.
@@ -373,18 +373,18 @@ def trajectory_arrays(
     }
 
 
-def arrays_of_actions(actions: Any, action_space: Space[Any]) -> dict[str, NDArray[Any]]:
+def arrays_of_actions(actions: object, action_space: Space[object]) -> dict[str, np.ndarray]:
     """Return stacked actions `[T, ...]` as arrays: "actions", or "actions.<path>" for each part."""
     return arrays_of_leaves(action_space, "actions", actions)
 
 
-def actions_of_arrays(arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> Any:
+def actions_of_arrays(arrays: Mapping[str, np.ndarray], action_space: Space[object]) -> Any:
     """Return the stacked actions `[T, ...]` that `arrays_of_actions` turned into arrays."""
     return tree_of_leaves(action_space, "actions", arrays)
 
 
 def save_trajectory(
-    path: Path, episode: Episode, action_space: Space[Any], observation_space: Space[Any]
+    path: Path, episode: Episode, action_space: Space[object], observation_space: Space[object]
 ) -> None:
     """Write `trajectory_arrays` to a file. Read it with `np.load(path, allow_pickle=False)`."""
     np.savez(path, **trajectory_arrays(episode, action_space, observation_space))  # type: ignore[arg-type]
@@ -394,7 +394,7 @@ def replay_steps(
     env: Any,
     recorder: EpisodeRecorder,
     seed: int,
-    actions: Any,
+    actions: object,
     numbers: Sequence[tuple[float, int]],
     dt: int = 1,
     seeds: NDArray[np.uint64] | None = None,

@@ -59,11 +59,11 @@ class Plan:
 
     action: Any
     value: float
-    root_actions: NDArray[Any] = field(default_factory=_no_numbers)
+    root_actions: np.ndarray = field(default_factory=_no_numbers)
     visit_counts: NDArray[np.int64] = field(default_factory=_no_integers)
     action_values: NDArray[np.float64] = field(default_factory=_no_numbers)
     standard_errors: NDArray[np.float64] = field(default_factory=_no_numbers)
-    best_actions: NDArray[Any] = field(default_factory=_no_numbers)
+    best_actions: np.ndarray = field(default_factory=_no_numbers)
     best_num_steps: NDArray[np.int64] = field(default_factory=_no_integers)
     best_return: float = float("nan")
     depth_histogram: NDArray[np.int64] = field(default_factory=_no_integers)
@@ -85,7 +85,7 @@ class Plan:
 # The data of a search (`Plan.search_data`) is written if its class has `to_arrays` and `from_arrays`, and is
 # named here: a file must not name any class that it likes.
 
-Arrays = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, np.ndarray]
 
 # name of a class of search data -> its module
 _CLASSES = {
@@ -108,7 +108,7 @@ _DATA = "search_data."
 class SearchData(Protocol):
     """The data of a search that can be written to a file."""
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, np.ndarray]:
         """Return arrays of numbers and text, from which `from_arrays` makes equal data."""
         ...
 
@@ -118,12 +118,12 @@ class SearchData(Protocol):
         ...
 
     @property
-    def saved_states(self) -> NDArray[Any]:
+    def saved_states(self) -> np.ndarray:
         """The states in it, `[N]`, which have to be checked if they come from a file."""
         ...
 
 
-def arrays_of_plan(plan: Plan, action_space: Space[Any]) -> dict[str, NDArray[Any]]:
+def arrays_of_plan(plan: Plan, action_space: Space[object]) -> dict[str, np.ndarray]:
     """Return the arrays of a plan."""
     data = plan.search_data
     kind = "" if data is None else type(data).__name__
@@ -142,7 +142,7 @@ def arrays_of_plan(plan: Plan, action_space: Space[Any]) -> dict[str, NDArray[An
     return arrays
 
 
-def plan_of_arrays(arrays: Arrays, action_space: Space[Any]) -> Plan:
+def plan_of_arrays(arrays: Arrays, action_space: Space[object]) -> Plan:
     """Return the plan that `arrays_of_plan` turned into arrays."""
     actions = tree_of_leaves(action_space, "action", arrays)
     for several in (actions, arrays["root_actions"], arrays["best_actions"]):
@@ -224,6 +224,6 @@ class ViewedTree(Protocol):
         """Return what pictures show."""
         ...
 
-    def node_actions(self, node: int) -> NDArray[Any]:
+    def node_actions(self, node: int) -> np.ndarray:
         """Return the actions `[A, *action shape]` of a node."""
         ...

@@ -16,7 +16,7 @@ from planvec.errors import UnsupportedEnvError
 from planvec.rows import is_uniform
 
 
-def check_action_space(space: Space[Any]) -> None:
+def check_action_space(space: Space[object]) -> None:
     """Check that actions can be drawn uniformly."""
     if is_uniform(space):
         return
@@ -51,19 +51,19 @@ _MAX_LISTED = 256
 MAX_CATEGORIES = 1 << 20
 
 
-def equal_actions(actions: NDArray[Any], action: Any) -> NDArray[np.bool_]:
+def equal_actions(actions: np.ndarray, action: object) -> NDArray[np.bool_]:
     """Return which of some actions `[A, *action shape]` are equal to an action, `[A]`."""
     equal: NDArray[np.bool_] = (actions == np.asarray(action)).reshape(len(actions), -1).all(axis=1)
     return equal
 
 
-def list_actions(space: Any) -> NDArray[Any] | None:
+def list_actions(space: Any) -> np.ndarray | None:
     """Return all actions `[A, *action shape]` of a small discrete space; None where they have to be drawn."""
     check_action_space(space)
     if isinstance(space, spaces.Discrete):
         if space.n > MAX_CATEGORIES:
             return None
-        actions: NDArray[Any] = np.arange(int(space.n), dtype=space.dtype) + space.dtype.type(space.start)
+        actions: np.ndarray = np.arange(int(space.n), dtype=space.dtype) + space.dtype.type(space.start)
         return actions
     if isinstance(space, spaces.Box):
         return None
@@ -72,14 +72,14 @@ def list_actions(space: Any) -> NDArray[Any] | None:
     if np.prod(sizes.astype(float)) > _MAX_LISTED:
         return None
     indices = np.indices(sizes.reshape(-1)).reshape(sizes.size, -1).T.reshape(-1, *sizes.shape)
-    listed: NDArray[Any] = (indices + (0 if is_binary else space.start)).astype(space.dtype)
+    listed: np.ndarray = (indices + (0 if is_binary else space.start)).astype(space.dtype)
     return listed
 
 
 class ActionStatistics(NamedTuple):
     """Returns by first action."""
 
-    actions: NDArray[Any]  # `[K, *action shape]`, the distinct actions; all of a Discrete space
+    actions: np.ndarray  # `[K, *action shape]`, the distinct actions; all of a Discrete space
     counts: NDArray[np.int64]  # `[K]` int64, number of rows with each
     means: NDArray[np.float64]  # `[K]` float64, mean return of each; NaN where the count is 0
     # `[K]` float64, standard error of the mean; NaN where the count is below 2
@@ -87,7 +87,7 @@ class ActionStatistics(NamedTuple):
 
 
 def action_statistics(
-    space: Space[Any], actions: NDArray[Any], returns: NDArray[np.float64]
+    space: Space[object], actions: np.ndarray, returns: NDArray[np.float64]
 ) -> ActionStatistics:
     """Group rows by their action."""
     # `actions`: `[B, *action shape]`. `returns`: `[B]`.
@@ -111,7 +111,7 @@ def most_visited(counts: NDArray[np.int64], means: NDArray[np.float64]) -> int:
     return max(range(len(keys)), key=keys.__getitem__)
 
 
-def mean_action(space: spaces.Box, actions: NDArray[Any]) -> NDArray[Any]:
+def mean_action(space: spaces.Box, actions: np.ndarray) -> np.ndarray:
     """Return the mean of actions `[B, *action shape]`, clipped to the bounds of the Box."""
     with np.errstate(over="ignore"):
         mean = actions.mean(axis=0, dtype=np.float64)
@@ -120,23 +120,23 @@ def mean_action(space: spaces.Box, actions: NDArray[Any]) -> NDArray[Any]:
     return box_actions(space, mean)
 
 
-def box_actions(space: spaces.Box, numbers: NDArray[np.float64]) -> NDArray[Any]:
+def box_actions(space: spaces.Box, numbers: NDArray[np.float64]) -> np.ndarray:
     """Return numbers as actions of a Box: rounded where it holds integers, and clipped to its bounds."""
     if space.dtype.kind == "f":
-        clipped: NDArray[Any] = np.clip(numbers, space.low, space.high).astype(space.dtype)
+        clipped: np.ndarray = np.clip(numbers, space.low, space.high).astype(space.dtype)
         return clipped
     rounded = np.rint(numbers)
     with np.errstate(invalid="ignore"):  # float64 rounds the highest integers of 64 bits up to one beyond
         inside = rounded.astype(space.dtype)
     is_high, is_low = rounded >= space.high.astype(np.float64), rounded <= space.low.astype(np.float64)
-    actions: NDArray[Any] = np.where(is_high, space.high, np.where(is_low, space.low, inside))
+    actions: np.ndarray = np.where(is_high, space.high, np.where(is_low, space.low, inside))
     return actions
 
 
 # -- Walks through a batch of elements of a nested space, and puts it together again -------------------------
 
 
-def space_leaves(space: Space[Any], tree: Any, path: str = "") -> Iterator[tuple[str, Space[Any], Any]]:
+def space_leaves(space: Space[object], tree: Any, path: str = "") -> Iterator[tuple[str, Space[Any], Any]]:
     """Yield the parts of a stacked batch: dotted path ("" if there is one part), space, batch."""
     # Unlike `space_arrays.leaves` it takes a tuple for nested only where the space is a Tuple: a batch of
     # texts is a tuple of strings.
@@ -150,7 +150,7 @@ def space_leaves(space: Space[Any], tree: Any, path: str = "") -> Iterator[tuple
         yield path, space, tree
 
 
-def arrays_of_leaves(space: Space[Any], name: str, tree: Any) -> dict[str, NDArray[Any]]:
+def arrays_of_leaves(space: Space[object], name: str, tree: object) -> dict[str, np.ndarray]:
     """Return the parts of a stacked batch that hold numbers or text, named by `name` and their paths."""
     arrays = {}
     for path, _, leaf in space_leaves(space, tree):
@@ -163,7 +163,7 @@ def arrays_of_leaves(space: Space[Any], name: str, tree: Any) -> dict[str, NDArr
     return arrays
 
 
-def tree_of_leaves(space: Space[Any], name: str, arrays: Mapping[str, NDArray[Any]]) -> Any:
+def tree_of_leaves(space: Space[object], name: str, arrays: Mapping[str, np.ndarray]) -> Any:
     """Return the stacked batch that `arrays_of_leaves` turned into arrays."""
     if isinstance(space, spaces.Dict):
         return {key: tree_of_leaves(child, f"{name}.{key}", arrays) for key, child in space.spaces.items()}

@@ -41,8 +41,8 @@ class StepRequest(NamedTuple):
             that the planner foresees chance. A planner gives seeds in all of its requests or in none.
     """
 
-    actions: NDArray[Any]
-    states: NDArray[Any]
+    actions: np.ndarray
+    states: np.ndarray
     dt: int | NDArray[np.int64] = 1
     seeds: NDArray[np.uint64] | None = None
 
@@ -59,9 +59,9 @@ class RolloutRequest(NamedTuple):
         discount: Factor per environment step.
     """
 
-    states: NDArray[Any]
+    states: np.ndarray
     horizon: int
-    actions: NDArray[Any] | None = None
+    actions: np.ndarray | None = None
     action_seed: int | None = None
     seeds: NDArray[np.uint64] | None = None
     discount: float = 1.0
@@ -150,19 +150,19 @@ def check_answer(request: Request, out: Transitions | Rollouts, are_averaged: bo
         check_numbers(numbers, are_averaged, actions)
 
 
-def _fits(part: Any, shape: tuple[int, ...], kinds: str) -> bool:
+def _fits(part: object, shape: tuple[int, ...], kinds: str) -> bool:
     """Return whether a part of an answer is an array of a shape, and of one of some kinds of numbers."""
     return isinstance(part, np.ndarray) and part.shape == shape and part.dtype.kind in kinds
 
 
-def _form(part: Any) -> str:
+def _form(part: object) -> str:
     """Return the type of a part of an answer."""
     if not isinstance(part, np.ndarray):
         return type(part).__name__
     return f"{'records' if part.dtype.names else part.dtype} {part.shape}"
 
 
-def check_numbers(numbers: NDArray[Any], are_averaged: bool, actions: Any) -> None:
+def check_numbers(numbers: np.ndarray, are_averaged: bool, actions: Any) -> None:
     """Check that rewards or returns are numbers, and finite if they are averaged."""
     # `numbers`: `[B]`.
     if not len(numbers):
@@ -322,7 +322,7 @@ def drive(
         raise
 
 
-def _next_request(search: Search, simulation: Simulation, answer: Any) -> Request | None:
+def _next_request(search: Search, simulation: Simulation, answer: object) -> Request | None:
     """Send a simulation an answer (None: it begins); return its next request, None at its end."""
     try:
         request = simulation.send(answer)

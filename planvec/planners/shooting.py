@@ -43,7 +43,7 @@ class Distribution(ABC):
     space: Space[Any]  # the space of one action
     dt: int  # environment steps for which an action is repeated
     num_repeated: int = 0  # those of the first action that were taken before the decision, below `dt`
-    elites: NDArray[Any]  # `[K, L, *action shape]`, the best sequences of the last iteration, best first
+    elites: np.ndarray  # `[K, L, *action shape]`, the best sequences of the last iteration, best first
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.num_actions} actions, {len(self.elites)} elites>"
@@ -65,13 +65,13 @@ class Distribution(ABC):
         index = np.minimum(np.arange(self.num_actions) + is_next, previous.num_actions - 1)
         return 0 if is_next else num_repeated, index
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the fields, except the space, as arrays."""
         names = [field.name for field in fields(self) if field.name != "space"]
         return {name: np.asarray(getattr(self, name)) for name in names}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> Self:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], action_space: Space[object]) -> Self:
         """Return the distribution that `to_arrays` turned into arrays."""
         numbers = {"int": int, "float": float}  # annotations are text
         values: dict[str, Any] = {
@@ -93,7 +93,7 @@ class Distribution(ABC):
         return is_right and self.dt >= 1 and 0 <= self.num_repeated < self.dt
 
     @property
-    def saved_states(self) -> NDArray[Any]:
+    def saved_states(self) -> np.ndarray:
         """No states."""
         return np.empty(0, object)
 
@@ -102,12 +102,12 @@ class Distribution(ABC):
         """Return this distribution with the parameters of another one, shifted by one environment step."""
 
     @abstractmethod
-    def sample(self, generator: np.random.Generator, num_sequences: int) -> NDArray[Any]:
+    def sample(self, generator: np.random.Generator, num_sequences: int) -> np.ndarray:
         """Draw sequences `[num_sequences, L, *action shape]` of the space's dtype, inside the space."""
 
     def sample_legal(
         self, generator: np.random.Generator, index: int, masks: NDArray[np.bool_]
-    ) -> NDArray[Any]:
+    ) -> np.ndarray:
         """Draw an action of a sequence among the legal ones: `[B, *action shape]`, by default evenly."""
         # `masks`: `[B, M]`; see `planvec.rows.random_actions`.
         shape = (len(masks), *(self.space.shape or ()))
@@ -118,16 +118,16 @@ class Distribution(ABC):
         return self
 
     @abstractmethod
-    def refit(self, elites: NDArray[Any], momentum: float) -> Self:
+    def refit(self, elites: np.ndarray, momentum: float) -> Self:
         """Return this distribution fitted to the best sequences."""
         # `elites`: `[K, L, *action shape]`.
 
     @abstractmethod
-    def mode(self) -> NDArray[Any]:
+    def mode(self) -> np.ndarray:
         """Return the most likely sequence, `[L, *action shape]`."""
 
 
-def no_elites(space: Space[Any], num_actions: int) -> NDArray[Any]:
+def no_elites(space: Space[object], num_actions: int) -> np.ndarray:
     """Return an empty array of sequences, `[0, L, *action shape]`."""
     return np.empty((0, num_actions, *(space.shape or ())), space.dtype)
 
@@ -137,7 +137,7 @@ class Uniform(Distribution):
     """The uniform distribution over a space, which does not change."""
 
     @classmethod
-    def initial(cls, space: Space[Any], num_actions: int, dt: int) -> Uniform:
+    def initial(cls, space: Space[object], num_actions: int, dt: int) -> Uniform:
         """Return the distribution over a space whose actions can be drawn uniformly."""
         return cls(space=space, dt=dt, elites=no_elites(space, num_actions))
 
@@ -145,18 +145,18 @@ class Uniform(Distribution):
         """Return this distribution."""
         return self
 
-    def sample(self, generator: np.random.Generator, num_sequences: int) -> NDArray[Any]:
+    def sample(self, generator: np.random.Generator, num_sequences: int) -> np.ndarray:
         """Draw uniform sequences, `[num_sequences, L, *action shape]`."""
         drawn = uniform_actions(self.space, generator, num_sequences * self.num_actions)
         return drawn.reshape(num_sequences, self.num_actions, *drawn.shape[1:])
 
-    def refit(self, elites: NDArray[Any], momentum: float) -> Self:
+    def refit(self, elites: np.ndarray, momentum: float) -> Self:
         """Return this distribution with new elites."""
         return replace(self, elites=elites)
 
-    def mode(self) -> NDArray[Any]:
+    def mode(self) -> np.ndarray:
         """Return the best sequence, since all are equally likely."""
-        best: NDArray[Any] = self.elites[0]
+        best: np.ndarray = self.elites[0]
         return best
 
 
@@ -175,7 +175,7 @@ class Categorical(Distribution):
     start: NDArray[np.int64]  # `[*action shape]` int64, the number of the first category
 
     @classmethod
-    def initial(cls, space: Space[Any], num_actions: int, dt: int) -> Categorical:
+    def initial(cls, space: Space[object], num_actions: int, dt: int) -> Categorical:
         """Return the uniform distribution over a Discrete, MultiDiscrete or MultiBinary space."""
         shape = space.shape or ()
         if isinstance(space, spaces.Discrete):
@@ -212,7 +212,7 @@ class Categorical(Distribution):
         mixed = _UNIFORM_SHARE * self.probabilities + (1 - _UNIFORM_SHARE) * previous.probabilities[index]
         return replace(self, num_repeated=num_repeated, probabilities=mixed, elites=previous.elites[:, index])
 
-    def sample(self, generator: np.random.Generator, num_sequences: int) -> NDArray[Any]:
+    def sample(self, generator: np.random.Generator, num_sequences: int) -> np.ndarray:
         """Draw sequences `[num_sequences, L, *action shape]`."""
         draws = generator.random((num_sequences, *self.probabilities.shape[:-1]))
         below = draws[..., None] >= np.cumsum(self.probabilities, axis=-1)
@@ -221,7 +221,7 @@ class Categorical(Distribution):
 
     def sample_legal(
         self, generator: np.random.Generator, index: int, masks: NDArray[np.bool_]
-    ) -> NDArray[Any]:
+    ) -> np.ndarray:
         """Draw an action by the probabilities of the legal categories."""
         shares = np.cumsum(self._legal_probabilities(index, masks), axis=-1)
         draws = generator.random((len(masks), *self.num_categories.shape))
@@ -247,7 +247,7 @@ class Categorical(Distribution):
         )
         return probabilities
 
-    def refit(self, elites: NDArray[Any], momentum: float) -> Self:
+    def refit(self, elites: np.ndarray, momentum: float) -> Self:
         """Return how often the elites take each category, mixed with the present probabilities."""
         # Additive smoothing (one more elite that takes all categories equally) keeps every probability above
         # 0.
@@ -258,13 +258,13 @@ class Categorical(Distribution):
         mixed = momentum * self.probabilities + (1 - momentum) * fitted
         return replace(self, elites=elites, probabilities=mixed)
 
-    def mode(self) -> NDArray[Any]:
+    def mode(self) -> np.ndarray:
         """Return the most likely actions; of equals the first."""
         return self._actions(self.probabilities.argmax(axis=-1))
 
-    def _actions(self, categories: NDArray[np.int64]) -> NDArray[Any]:
+    def _actions(self, categories: NDArray[np.int64]) -> np.ndarray:
         """Return the actions of category indices."""
-        actions: NDArray[Any] = (categories + self.start).astype(self.space.dtype)
+        actions: np.ndarray = (categories + self.start).astype(self.space.dtype)
         return actions
 
 
@@ -316,7 +316,7 @@ class Gaussian(Distribution):
 
     @classmethod
     def initial(
-        cls, space: Space[Any], num_actions: int, dt: int, std: Any, noise_beta: float, name: str
+        cls, space: Space[object], num_actions: int, dt: int, std: Any, noise_beta: float, name: str
     ) -> Gaussian:
         """Return the distribution about the middle of a Box, or about 0 where it has no bounds."""
         # `std`: A number, as a fraction of half the range; or an array `[*action shape]`, in units of the
@@ -358,14 +358,14 @@ class Gaussian(Distribution):
         mean, elites = previous.mean[index], previous.elites[:, index]
         return replace(self, num_repeated=num_repeated, mean=mean, elites=elites)
 
-    def sample(self, generator: np.random.Generator, num_sequences: int) -> NDArray[Any]:
+    def sample(self, generator: np.random.Generator, num_sequences: int) -> np.ndarray:
         """Draw sequences `[num_sequences, L, *action shape]` with coloured noise."""
         shape = (num_sequences, *self.space.shape)
         noise = np.moveaxis(colored_noise(generator, self.noise_beta, shape, self.num_actions), -1, 1)
         with np.errstate(over="ignore"):  # infinity is clipped
             return box_actions(self.space, self.mean + self.std * noise)
 
-    def refit(self, elites: NDArray[Any], momentum: float) -> Self:
+    def refit(self, elites: np.ndarray, momentum: float) -> Self:
         """Return the mean and the std of the elites, mixed with the present ones."""
         with np.errstate(over="ignore", invalid="ignore"):
             mean, std = elites.mean(axis=0, dtype=np.float64), elites.std(axis=0, dtype=np.float64)
@@ -379,7 +379,7 @@ class Gaussian(Distribution):
             std=momentum * self.std + (1 - momentum) * std,
         )
 
-    def mode(self) -> NDArray[Any]:
+    def mode(self) -> np.ndarray:
         """Return the mean."""
         return box_actions(self.space, self.mean)
 
@@ -393,7 +393,7 @@ class Gaussian(Distribution):
 # Sequences are drawn in this process, and each is rolled out by one worker.
 
 # standard deviation: a fraction of half the range of a Box, or `[*action shape]` in units of the action
-Deviation = float | Sequence[Any] | NDArray[np.floating[Any]]
+Deviation = float | Sequence[Any] | NDArray[np.floating]
 
 
 @dataclass(frozen=True)
@@ -427,7 +427,7 @@ class Shooting(Planner):
         """Sequences of a decision, at most."""
         return self.num_trajectories * self.num_iterations
 
-    def check_space(self, action_space: Space[Any]) -> None:
+    def check_space(self, action_space: Space[object]) -> None:
         """Check that there is a distribution over actions of the space.
 
         Raises:
@@ -441,19 +441,19 @@ class Shooting(Planner):
 
     def propose(
         self, distribution: Distribution, generator: np.random.Generator, iteration: int
-    ) -> NDArray[Any]:
+    ) -> np.ndarray:
         """Return the sequences `[B, L, *action shape]` to roll out in an iteration, from 0 on."""
         return distribution.sample(generator, self.num_trajectories)
 
     @abstractmethod
     def learn(
-        self, distribution: Distribution, sequences: NDArray[Any], returns: NDArray[np.float64]
+        self, distribution: Distribution, sequences: np.ndarray, returns: NDArray[np.float64]
     ) -> tuple[Distribution, float]:
         """Return a better distribution, and the return that it is expected to give."""
         # `sequences`: `[B, L, *action shape]`, drawn from `distribution`. `returns`: `[B]`; -inf where a
         # reward was NaN.
 
-    def choose(self, distribution: Distribution, best: NDArray[Any]) -> NDArray[Any]:
+    def choose(self, distribution: Distribution, best: np.ndarray) -> np.ndarray:
         """Return the sequence `[L, *action shape]` whose first action is taken: that of the best return."""
         return best
 
@@ -469,7 +469,7 @@ class ShootingSearch(Search):
         self,
         planner: Shooting,
         env: BatchStepper,
-        state: NDArray[Any],
+        state: np.ndarray,
         generator: np.random.Generator,
         previous: Plan | None = None,
         info: dict[str, Any] | None = None,
@@ -488,10 +488,10 @@ class ShootingSearch(Search):
         self._distribution = distribution
         self._index = distribution.action_index(planner.horizon)
         self._num_iterations = 0
-        self._first_actions: list[NDArray[Any]] = []
+        self._first_actions: list[np.ndarray] = []
         self._returns: list[NDArray[np.float64]] = []
         self._num_steps: list[NDArray[np.int64]] = []
-        self._best: tuple[NDArray[Any], NDArray[np.int64]] | None = None
+        self._best: tuple[np.ndarray, NDArray[np.int64]] | None = None
         self._best_return = -math.inf
         self._value = math.nan
 
@@ -532,7 +532,7 @@ class ShootingSearch(Search):
             self.stop_reason = "num_iterations"
 
     def _take_legal(
-        self, sequences: NDArray[Any], states: NDArray[Any], seeds: NDArray[np.uint64] | None
+        self, sequences: np.ndarray, states: np.ndarray, seeds: NDArray[np.uint64] | None
     ) -> Generator[StepRequest, Any, tuple[NDArray[np.float64], NDArray[np.int64]]]:
         """Take the actions of sequences one after another, and replace illegal ones by legal ones."""
         # What is legal is known only where a sequence has led. Rewards within the steps of one action are not
@@ -598,7 +598,7 @@ def check_std(planner: Planner, name: str) -> None:
     object.__setattr__(planner, name, _as_tuples(std.tolist()))
 
 
-def _as_tuples(value: Any) -> Any:
+def _as_tuples(value: object) -> Any:
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
@@ -619,13 +619,13 @@ class RandomShooting(Shooting):
         ValueError: A number is out of range.
     """
 
-    def initial_distribution(self, space: Space[Any]) -> Uniform:
+    def initial_distribution(self, space: Space[object]) -> Uniform:
         """Return the uniform distribution."""
         check_action_space(space)
         return Uniform.initial(space, self.num_actions, self.dt)
 
     def learn(
-        self, distribution: Distribution, sequences: NDArray[Any], returns: NDArray[np.float64]
+        self, distribution: Distribution, sequences: np.ndarray, returns: NDArray[np.float64]
     ) -> tuple[Distribution, float]:
         """Return the distribution with the best sequence, and its return."""
         best = np.argsort(-returns, kind="stable")[:1]
@@ -655,7 +655,7 @@ class CrossEntropy(Shooting):
         self._check_numbers(0, 1, "momentum")
 
     def learn(
-        self, distribution: Distribution, sequences: NDArray[Any], returns: NDArray[np.float64]
+        self, distribution: Distribution, sequences: np.ndarray, returns: NDArray[np.float64]
     ) -> tuple[Distribution, float]:
         """Return the distribution fitted to the elites, and their mean return."""
         elites = np.argsort(-returns, kind="stable")[: self.num_elites]  # of equals the first
@@ -696,14 +696,14 @@ class CEM(CrossEntropy):
         if self.execute not in ("mean", "best"):
             raise ValueError(f"execute: expected 'mean' or 'best', got {self.execute!r}")
 
-    def initial_distribution(self, space: Space[Any]) -> Distribution:
+    def initial_distribution(self, space: Space[object]) -> Distribution:
         """Return normal distributions for a Box, else categorical ones."""
         if isinstance(space, spaces.Box):
             return Gaussian.initial(space, self.num_actions, self.dt, self.initial_std, 0.0, "initial_std")
         check_action_space(space)
         return Categorical.initial(space, self.num_actions, self.dt)
 
-    def choose(self, distribution: Distribution, best: NDArray[Any]) -> NDArray[Any]:
+    def choose(self, distribution: Distribution, best: np.ndarray) -> np.ndarray:
         """Return the sequence that `execute` asks for."""
         return best if self.execute == "best" else distribution.mode()
 
@@ -749,7 +749,7 @@ class ICEM(CrossEntropy):
         self._check_numbers(0, 1, "reuse")
         self._check_numbers(0, MAX_BETA, "noise_beta")
 
-    def initial_distribution(self, space: Space[Any]) -> Gaussian:
+    def initial_distribution(self, space: Space[object]) -> Gaussian:
         """Return normal distributions with coloured noise."""
         return Gaussian.initial(
             space, self.num_actions, self.dt, self.initial_std, self.noise_beta, "initial_std"
@@ -757,7 +757,7 @@ class ICEM(CrossEntropy):
 
     def propose(
         self, distribution: Distribution, generator: np.random.Generator, iteration: int
-    ) -> NDArray[Any]:
+    ) -> np.ndarray:
         """Return the reused elites, in the last iteration the mean, and newly drawn sequences."""
         known = [distribution.elites[: round(self.reuse * self.num_elites)]]
         if iteration == self.num_iterations - 1:
@@ -780,7 +780,7 @@ def mppi_weights(returns: NDArray[np.float64], temperature: float) -> NDArray[np
     return normalised
 
 
-def weighted_mean(samples: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def weighted_mean(samples: np.ndarray, weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the mean of samples `[B, ...]`."""
     # With the weights of MPPI, a cost `J = u'Hu/2 + g'u` (the return is -J) and samples of N(mu, Sigma) it
     # converges to `(Sigma^-1 + H / temperature)^-1 (Sigma^-1 mu - g / temperature)`.
@@ -827,12 +827,12 @@ class MPPI(Shooting):
             raise ValueError(f"temperature: expected a number above 0, got {self.temperature!r}")
         check_std(self, "std")
 
-    def initial_distribution(self, space: Space[Any]) -> Gaussian:
+    def initial_distribution(self, space: Space[object]) -> Gaussian:
         """Return normal distributions, whose standard deviation does not change."""
         return Gaussian.initial(space, self.num_actions, self.dt, self.std, self.noise_beta, "std")
 
     def learn(
-        self, distribution: Distribution, sequences: NDArray[Any], returns: NDArray[np.float64]
+        self, distribution: Distribution, sequences: np.ndarray, returns: NDArray[np.float64]
     ) -> tuple[Distribution, float]:
         """Return the distribution with the weighted mean, and the weighted mean return."""
         assert isinstance(distribution, Gaussian)
@@ -846,6 +846,6 @@ class MPPI(Shooting):
         value = float((weights[counts] * returns[counts]).sum())
         return replace(distribution, mean=weighted_mean(sequences, weights)), value
 
-    def choose(self, distribution: Distribution, best: NDArray[Any]) -> NDArray[Any]:
+    def choose(self, distribution: Distribution, best: np.ndarray) -> np.ndarray:
         """Return the mean."""
         return distribution.mode()

@@ -107,7 +107,7 @@ class WidthConfig(Planner):
         """Keys of the infos that the planner reads."""
         return ("lives",) if self.life_cost else ()
 
-    def check_space(self, action_space: Space[Any]) -> None:
+    def check_space(self, action_space: Space[object]) -> None:
         """Check that actions can be listed.
 
         Raises:
@@ -137,7 +137,7 @@ class RolloutIW(WidthConfig):
         ValueError: A field is out of range. The message names it.
     """
 
-    def begin(self, *args: Any, **options: Any) -> Search:
+    def begin(self, *args: object, **options: object) -> Search:
         """Return a new search at a state; see `Planner.begin`."""
         return RolloutSearch(self, *args, **options)
 
@@ -154,7 +154,7 @@ class IW(WidthConfig):
         ValueError: A field is out of range. The message names it.
     """
 
-    def begin(self, *args: Any, **options: Any) -> Search:
+    def begin(self, *args: object, **options: object) -> Search:
         """Return a new search at a state; see `Planner.begin`."""
         return BreadthSearch(self, *args, **options)
 
@@ -195,9 +195,9 @@ class WidthTree:
 
     def __init__(
         self,
-        actions: NDArray[Any],  # `[A, *action shape]`, the actions of every node
-        states: NDArray[Any],  # `[N]`, those of all nodes so far
-        codes: NDArray[Any],  # `[N, ...]`
+        actions: np.ndarray,  # `[A, *action shape]`, the actions of every node
+        states: np.ndarray,  # `[N]`, those of all nodes so far
+        codes: np.ndarray,  # `[N, ...]`
         memory: NDArray[np.int32],
         origin: _Origin,
     ) -> None:
@@ -233,7 +233,7 @@ class WidthTree:
     def __repr__(self) -> str:
         return f"<WidthTree: {self.num_nodes} nodes, {len(self.actions)} actions>"
 
-    def add(self, parent: int, action: int, state: Any, code: NDArray[Any]) -> int:
+    def add(self, parent: int, action: int, state: object, code: np.ndarray) -> int:
         """Add a node and return its index."""
         node = self.num_nodes
         if node == len(self.parents):
@@ -244,7 +244,7 @@ class WidthTree:
         self.states[node], self.codes[node] = state, code
         return node
 
-    def node_actions(self, node: int) -> NDArray[Any]:
+    def node_actions(self, node: int) -> np.ndarray:
         """Return the actions `[A, *action shape]`, which are those of every node."""
         return self.actions
 
@@ -279,7 +279,7 @@ class WidthTree:
 
     # -- files ----------------------------------------------------------------------------------------
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the tree as arrays of numbers and text, without spare capacity."""
         names = ("parents", "taken", "rewards", "lives", "ended", "returns", "codes")
         arrays = {name: getattr(self, name)[: self.num_nodes] for name in names}
@@ -294,7 +294,7 @@ class WidthTree:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> WidthTree:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], action_space: Space[object]) -> WidthTree:
         """Return the tree that `to_arrays` turned into arrays."""
         states, codes = states_of_arrays("states", arrays), arrays["codes"]
         size, memory = len(states), np.array(arrays["memory"], np.int32)
@@ -315,7 +315,7 @@ class WidthTree:
         return tree
 
     @property
-    def saved_states(self) -> NDArray[Any]:
+    def saved_states(self) -> np.ndarray:
         """The states of the nodes."""
         return self.states[: self.num_nodes]
 
@@ -331,7 +331,7 @@ class WidthSearch(Search):
         self,
         config: WidthConfig,
         env: BatchStepper,
-        state: NDArray[Any],
+        state: np.ndarray,
         generator: np.random.Generator,
         previous: Plan | None = None,
         info: dict[str, Any] | None = None,
@@ -363,7 +363,7 @@ class WidthSearch(Search):
         self._forbid(0, tree.num_nodes)
         self.mark(0)
 
-    def _kept_tree(self, state: NDArray[Any], previous: Plan | None) -> WidthTree | None:
+    def _kept_tree(self, state: np.ndarray, previous: Plan | None) -> WidthTree | None:
         """Return the tree that is left of the last decision, at a state; None for a new one."""
         config = self._config
         if not config.reuse_tree or previous is None or not isinstance(previous.search_data, WidthTree):

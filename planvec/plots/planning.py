@@ -20,8 +20,8 @@ from planvec.plots.style import COLORS, MAP, faint, new_axes, outline, text_colo
 
 
 def plot_fan(
-    env: Any, states: NDArray[Any], *, titles: Sequence[Any] | None = None, num_columns: int | None = None
-) -> NDArray[Any]:
+    env: Any, states: np.ndarray, *, titles: Sequence[object] | None = None, num_columns: int | None = None
+) -> np.ndarray:
     """Draw the frame that the environment renders at each state, in a grid.
 
     Args:
@@ -58,7 +58,7 @@ def plot_fan(
                 is_number = isinstance(titles[index], (float, np.floating))
                 title = f"{titles[index]:.4g}" if is_number else str(titles[index])
                 ax.set_title(title, fontsize=8, pad=2)
-    axes: NDArray[Any] = grid
+    axes: np.ndarray = grid
     return axes
 
 
@@ -499,16 +499,16 @@ def plot_sequence(plan: Plan, *, ax: Axes | None = None, component: int = 0) -> 
     return ax
 
 
-def _step(ax: Axes, values: NDArray[Any], **options: Any) -> None:
+def _step(ax: Axes, values: np.ndarray, **options: Any) -> None:
     """Draw a value for each environment step, from its begin to its end."""
     ax.step(np.arange(len(values) + 1), np.append(values, values[-1:]), where="post", **options)
 
 
-def _column(array: NDArray[Any], axis: int, component: int) -> NDArray[Any]:
+def _column(array: np.ndarray, axis: int, component: int) -> np.ndarray:
     """Return one number of each action."""
     # `array`: `[..., *action shape]`.
     flat = array.reshape(*array.shape[:axis], int(np.prod(array.shape[axis:])))
     if not 0 <= component < flat.shape[-1]:
         raise InvalidBatchError(f"component: expected from 0 to {flat.shape[-1] - 1}, got {component}")
-    column: NDArray[Any] = flat[..., component]
+    column: np.ndarray = flat[..., component]
     return column

@@ -26,7 +26,7 @@ _TO_GO = {True: "return that followed", False: "return until it was stopped"}
 _MAX_LINES = 6  # numbers of an action, or of an observation, that are drawn as lines
 
 
-def plot_episode(episode: Episode, *, action_names: _Names = None) -> NDArray[Any]:
+def plot_episode(episode: Episode, *, action_names: _Names = None) -> np.ndarray:
     """Draw the return, the values and the actions of an episode over its steps.
 
     Args:
@@ -76,11 +76,11 @@ def plot_episode(episode: Episode, *, action_names: _Names = None) -> NDArray[An
     for ax in axes:
         if ax.get_legend_handles_labels()[0]:
             ax.legend(frameon=False, fontsize=8, loc="best")
-    drawn: NDArray[Any] = axes
+    drawn: np.ndarray = axes
     return drawn
 
 
-def _draw_actions(ax: Axes, steps: NDArray[np.int64], actions: Any, names: _Names) -> None:
+def _draw_actions(ax: Axes, steps: NDArray[np.int64], actions: object, names: _Names) -> None:
     """Draw actions that are one array; others are counted."""
     if not isinstance(actions, np.ndarray) or actions.dtype.kind not in "biuf":
         ax.text(0.5, 0.5, "actions are no arrays of numbers", ha="center", transform=ax.transAxes)
@@ -115,7 +115,7 @@ _BOX = 5  # numbers of returns from which on there is a box: quartiles of fewer 
 _FEW = 60  # numbers of returns that are drawn as points
 
 
-def plot_returns(returns: Any, *, ax: Axes | None = None) -> Axes:
+def plot_returns(returns: object, *, ax: Axes | None = None) -> Axes:
     """Draw how returns are distributed.
 
     Args:
@@ -164,7 +164,7 @@ def plot_returns(returns: Any, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _numbers(returns: Any) -> tuple[NDArray[np.float64], int]:
+def _numbers(returns: object) -> tuple[NDArray[np.float64], int]:
     """Return returns as numbers, and how many were left out, since they are not finite."""
     if isinstance(returns, Rollouts):
         returns = returns.returns
@@ -187,7 +187,7 @@ def _numbers(returns: Any) -> tuple[NDArray[np.float64], int]:
 
 def plot_exploration(
     archives: Archive | Mapping[str, Archive], *, groups: Any = None, group_name: str = "groups"
-) -> NDArray[Any]:
+) -> np.ndarray:
     """Draw the number of cells and the best score over the environment steps of explorations.
 
     Args:
@@ -243,7 +243,7 @@ def plot_exploration(
     axes[-1].xaxis.set_major_formatter(EngFormatter())
     if len(named) > 1:
         axes[0].legend(frameon=False, fontsize=9)
-    drawn: NDArray[Any] = axes
+    drawn: np.ndarray = axes
     return drawn
 
 
@@ -265,8 +265,8 @@ class Throughput(Protocol):
 
     contenders: list[str]
     rows: list[int]
-    steps_per_second: NDArray[Any]
-    spread: NDArray[Any]
+    steps_per_second: np.ndarray
+    spread: np.ndarray
 
 
 def plot_throughput(throughput: Throughput, *, ax: Axes | None = None) -> Axes:

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners import Distribution, EpisodeStep, Plan, Tree, ViewedTree, Walkers, equal_actions
@@ -167,7 +166,7 @@ def _sequences(distribution: Distribution) -> dict[str, Any]:
     return {"kind": "sequences", "lines": [[steps, _floats(row)] for row in rows], "is_best": is_best}
 
 
-def _text(action: Any) -> str:
+def _text(action: object) -> str:
     """Return an action as short text."""
     array = np.asarray(action)
     if array.ndim == 0:
@@ -179,7 +178,7 @@ def _number(value: float) -> float | None:
     return float(f"{value:.6g}") if np.isfinite(value) else None
 
 
-def _floats(array: Any) -> list[float]:
+def _floats(array: object) -> list[float]:
     """Return numbers with few digits, which take less room in a file."""
     return [float(f"{value:.5g}") if np.isfinite(value) else 0.0 for value in np.asarray(array, np.float64)]
 
@@ -199,7 +198,7 @@ class ReportRecorder(RunObserver):
     def __init__(self) -> None:
         self.decisions: list[Decision] = []
 
-    def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, kept: Mapping[str, np.ndarray]) -> None:
         """Take the decisions before the interrupt."""
         if _KEPT in kept:
             lines = kept[_KEPT].tobytes().decode().splitlines()
@@ -223,7 +222,7 @@ class ReportRecorder(RunObserver):
         """Keep a decision."""
         self.decisions.append(decision_of(step.plan))
 
-    def kept(self) -> dict[str, NDArray[Any]]:
+    def kept(self) -> dict[str, np.ndarray]:
         """Return the decisions as lines of JSON."""
         text = "\n".join(decision.to_json() for decision in self.decisions)
         return {_KEPT: np.frombuffer(text.encode(), np.uint8)}

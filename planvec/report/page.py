@@ -108,7 +108,7 @@ def write_report(
     path.write_text(re.sub(r"\{\{ (\w+) \}\}", lambda match: parts[match[1]], template))
 
 
-def _figure(**options: Any) -> Any:
+def _figure(**options: object) -> Any:
     """Return a figure in colours that are readable on white and on black."""
     from bokeh.plotting import figure
 

@@ -11,10 +11,8 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 
@@ -34,7 +32,7 @@ def damage_named(message: str) -> Iterator[None]:
         raise InvalidBatchError(f"{message} ({type(error).__name__}: {error})") from error
 
 
-def read_arrays(path: str | Path, *names: str) -> dict[str, NDArray[Any]]:
+def read_arrays(path: str | Path, *names: str) -> dict[str, np.ndarray]:
     """Return the arrays of a NumPy archive, or those of some names. No pickle in it is read."""
     with open(path, "rb") as file:
         if file.read(4) != b"PK\3\4":  # else NumPy might take it for a pickle, and advise to read that
@@ -47,7 +45,7 @@ def read_arrays(path: str | Path, *names: str) -> dict[str, NDArray[Any]]:
             raise ValueError(f"expected a NumPy archive, got {path} ({error})") from error
 
 
-def write_arrays(path: Path, arrays: Iterable[tuple[str, NDArray[Any]]]) -> None:
+def write_arrays(path: Path, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
     """Write a NumPy archive, compressed fast (`numpy.savez_compressed` takes several times as long)."""
     # One array after the other, so that not all have to be made before the first one is written.
     with (

@@ -26,7 +26,7 @@ from planvec.rows.states import EnvDescription, SavedState, StateFormat
 _INT64 = np.dtype(np.int64)
 
 
-def check_actions(space: Space[Any], actions: Any) -> tuple[Any, int]:
+def check_actions(space: Space[object], actions: Any) -> tuple[Any, int]:
     """Check a batch of actions and convert it to the dtype of the space."""
     # `actions`: `[B, *action shape]`; nested for Dict and Tuple spaces; a sequence of B actions for spaces
     # whose elements vary in size.
@@ -55,7 +55,7 @@ def check_actions(space: Space[Any], actions: Any) -> tuple[Any, int]:
     return checked, lengths.pop() if lengths else 0
 
 
-def one_action(space: Space[Any], action: Any) -> Any:
+def one_action(space: Space[object], action: object) -> Any:
     """Return a batch that holds one action."""
     if isinstance(space, spaces.Dict) and isinstance(action, dict) and is_fixed(space):
         return {
@@ -68,7 +68,7 @@ def one_action(space: Space[Any], action: Any) -> Any:
     return np.asarray(action)[None] if is_fixed(space) else [action]
 
 
-def _check_tree(space: Space[Any], actions: Any, name: str) -> Any:
+def _check_tree(space: Space[object], actions: object, name: str) -> Any:
     if isinstance(space, spaces.Dict):
         if not isinstance(actions, dict) or set(actions) != set(space.spaces):
             got = sorted(actions) if isinstance(actions, dict) else type(actions).__name__
@@ -90,7 +90,7 @@ def _check_tree(space: Space[Any], actions: Any, name: str) -> Any:
     return _check_leaf(space, actions, name)
 
 
-def _check_leaf(space: Any, actions: Any, name: str) -> NDArray[Any]:
+def _check_leaf(space: Any, actions: object, name: str) -> np.ndarray:
     try:
         array = np.asarray(actions)
     except ValueError as error:
@@ -122,7 +122,7 @@ def _check_leaf(space: Any, actions: Any, name: str) -> NDArray[Any]:
     return array.astype(space.dtype, copy=False)
 
 
-def _is_inside(space: Any, array: NDArray[Any]) -> bool:
+def _is_inside(space: object, array: np.ndarray) -> bool:
     """Return whether int64 indices that count from 0 are inside the space; False also for any other batch."""
     if type(space) is not spaces.Discrete or array.dtype != _INT64 or space.dtype != _INT64 or space.start:
         return False
@@ -143,7 +143,7 @@ def _bounds(space: Any) -> tuple[Any, Any]:
 # -- Checks the states that users pass. Letters: B rows ------------------------------------------------------
 
 
-def check_states(state_format: StateFormat, states: Any, num_rows: int | None = None) -> NDArray[Any]:
+def check_states(state_format: StateFormat, states: object, num_rows: int | None = None) -> np.ndarray:
     """Check states and return them as an array."""
     # `states`: `[B]`, or one state, which is repeated.
     # Returns states `[B]`.
@@ -166,11 +166,11 @@ def check_states(state_format: StateFormat, states: Any, num_rows: int | None = 
         for row, state in enumerate(states):
             if not isinstance(state, SavedState) or state.origin != origin:
                 raise InvalidBatchError(f"states[{row}]: expected a state of {origin}, got {state!r}")
-    checked: NDArray[Any] = states
+    checked: np.ndarray = states
     return checked
 
 
-def check_state(state_format: StateFormat, state: Any) -> Any:
+def check_state(state_format: StateFormat, state: object) -> Any:
     """Check one state and return a copy of it."""
     states = check_states(state_format, state)
     if len(states) != 1:
@@ -182,7 +182,7 @@ def check_state(state_format: StateFormat, state: Any) -> Any:
 _STATE_FIELDS = {Start: "state", Transitions: "new_states", Rollouts: "final_states"}
 
 
-def as_states(dtype: np.dtype[Any], states: Any) -> NDArray[Any]:
+def as_states(dtype: np.dtype, states: object) -> np.ndarray:
     """Return an array of one state, or of a sequence of states."""
     field = _STATE_FIELDS.get(type(states))
     if field is not None:
@@ -217,19 +217,19 @@ _ONES = np.ones(256, np.int64)
 _ONES.flags.writeable = False
 
 
-def _as_array(name: str, value: Any) -> NDArray[Any]:
+def _as_array(name: str, value: object) -> np.ndarray:
     try:
         return np.asarray(value)
     except ValueError as error:
         raise InvalidBatchError(f"{name}: expected one dimension, got rows of different sizes") from error
 
 
-def check_integer(name: str, value: Any, low: float, high: float = math.inf) -> None:
+def check_integer(name: str, value: object, low: float, high: float = math.inf) -> None:
     """Check that a value is an integer from `low` to `high`."""
     _check_range(name, value, (int, np.integer), "an integer", low, high)
 
 
-def check_number(name: str, value: Any, low: float, high: float = math.inf) -> None:
+def check_number(name: str, value: object, low: float, high: float = math.inf) -> None:
     """Check that a value is a number from `low` to `high`, and not NaN."""
     _check_range(name, value, (int, float, np.integer, np.floating), "a number", low, high)
 
@@ -242,7 +242,7 @@ def _check_range(name: str, value: Any, kinds: tuple[type, ...], what: str, low:
         raise InvalidBatchError(f"{name}: expected {what} {bounds}, got {value!r}")
 
 
-def check_on_error(on_error: Any) -> bool:
+def check_on_error(on_error: object) -> bool:
     """Return whether failed rows are flagged instead of raised."""
     if on_error == "raise":
         return False
@@ -308,7 +308,7 @@ def check_seeds(seeds: Any, num_rows: int) -> NDArray[np.uint64] | None:
     return array.astype(np.uint64, copy=False)
 
 
-def check_compiled(compiled: Any, num_threads: Any) -> None:
+def check_compiled(compiled: object, num_threads: object) -> None:
     """Check the arguments `compiled` and `num_threads`."""
     if not isinstance(compiled, bool | None):
         raise InvalidBatchError(f"compiled: expected None, True or False, got {compiled!r}")
@@ -321,12 +321,12 @@ def check_compiled(compiled: Any, num_threads: Any) -> None:
 
 def check_step(
     about: EnvDescription,
-    actions: Any,  # `[B, *action shape]`
-    states: Any,  # `[B]`, or one state for all rows
-    dt: Any,  # int or `[B]`, at least 1
-    seeds: Any,  # `[B]` non-negative integers, or None
+    actions: object,  # `[B, *action shape]`
+    states: object,  # `[B]`, or one state for all rows
+    dt: object,  # int or `[B]`, at least 1
+    seeds: object,  # `[B]` non-negative integers, or None
     return_state: bool,
-    on_error: Any,
+    on_error: object,
 ) -> StepBatch:
     """Check and broadcast the arguments of `step_batch`."""
     mask_errors = check_on_error(on_error)
@@ -339,13 +339,13 @@ def check_step(
 
 def check_rollout(
     about: EnvDescription,
-    states: Any,  # `[B]`, or one state for all rows
+    states: object,  # `[B]`, or one state for all rows
     horizon: int | None,
-    actions: Any,  # `[B, H, *action shape]`; None draws random actions
+    actions: object,  # `[B, H, *action shape]`; None draws random actions
     action_seed: int | None,
-    seeds: Any,  # `[B]` non-negative integers, or None
+    seeds: object,  # `[B]` non-negative integers, or None
     discount: float,
-    on_error: Any,
+    on_error: object,
 ) -> RolloutBatch:
     """Check and broadcast the arguments of `rollout_batch`."""
     mask_errors = check_on_error(on_error)
@@ -380,7 +380,7 @@ def _length(actions: Any) -> int:
         ) from error
 
 
-def _check_sequences(space: Space[Any], actions: Any, horizon: int) -> tuple[Any, int]:
+def _check_sequences(space: Space[object], actions: Any, horizon: int) -> tuple[Any, int]:
     """Check actions `[B, H, ...]`. Returns them as `[B * H, ...]`, and B."""
     if not is_fixed(space):
         lengths = {len(sequence) for sequence in actions}
@@ -390,7 +390,7 @@ def _check_sequences(space: Space[Any], actions: Any, horizon: int) -> tuple[Any
         return flat, len(actions)
     shapes = []
 
-    def flatten(leaf: Any) -> Any:
+    def flatten(leaf: object) -> Any:
         try:
             array = np.asarray(leaf)
         except ValueError as error:

@@ -45,7 +45,7 @@ def check_info_keys(keys: Sequence[str] | None) -> None:
         )
 
 
-def _kind(value: Any) -> Any:
+def _kind(value: object) -> Any:
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return value.dtype, value.shape
     if isinstance(value, dict):
@@ -53,11 +53,11 @@ def _kind(value: Any) -> Any:
     return type(value)
 
 
-def _is_number(kind: Any) -> bool:
+def _is_number(kind: object) -> bool:
     return kind in _NUMBERS or (isinstance(kind, type) and issubclass(kind, np.number))
 
 
-def stack_columns(infos: Sequence[Mapping[str, Any] | None], keys: Sequence[str] | None = None) -> Columns:
+def stack_columns(infos: Sequence[Mapping[str, object] | None], keys: Sequence[str] | None = None) -> Columns:
     """Stack one info per row into columns."""
     if not any(infos) or keys == ():
         return {}
@@ -85,7 +85,7 @@ def _column(values: list[Any], present: NDArray[np.bool_]) -> Column:
     if _is_number(kind) or isinstance(kind, tuple):
         dtype, shape = kind if isinstance(kind, tuple) else (kind, ())
         try:
-            stacked: NDArray[Any] = np.zeros((len(values), *shape), dtype)
+            stacked: np.ndarray = np.zeros((len(values), *shape), dtype)
             stacked[present] = [v for v, has in zip(values, present.tolist(), strict=True) if has]
         except OverflowError:  # an int beyond 64 bits
             return Column(None, values, present)
@@ -169,14 +169,14 @@ def vector_infos(columns: Columns) -> dict[str, Any]:
     return infos
 
 
-def _shape_of_numbers(value: Any) -> tuple[int, ...] | None:
+def _shape_of_numbers(value: object) -> tuple[int, ...] | None:
     """Return the shape of a number, `()`, or of an array of numbers; None for anything else."""
     if isinstance(value, np.ndarray):
         return value.shape if value.dtype.kind in "biufc" else None
     return () if _is_number(_kind(value)) else None
 
 
-def _array_of(values: list[Any], present: NDArray[np.bool_]) -> NDArray[Any]:
+def _array_of(values: list[Any], present: NDArray[np.bool_]) -> np.ndarray:
     """Return one array of values of several types."""
     # It has their common dtype if all are numbers, or arrays of numbers of one shape; else it is of objects.
     given = [value for value, has in zip(values, present, strict=True) if has]
@@ -262,7 +262,7 @@ class LivesUse(NamedTuple):
     first: str = "pass the info of the reset or the step, plan(..., info=start.info), and "
 
 
-def read_lives(info: Mapping[str, Any] | None, use: LivesUse) -> float:
+def read_lives(info: Mapping[str, object] | None, use: LivesUse) -> float:
     """Return the lives that are left by the info of a reset or a step."""
     if info is not None and "lives" in info:
         lives = np.asarray(info["lives"])
@@ -279,7 +279,7 @@ def read_lives(info: Mapping[str, Any] | None, use: LivesUse) -> float:
     )
 
 
-def stacked_lives(infos: Mapping[str, Any], rows: NDArray[np.bool_], use: LivesUse) -> NDArray[np.float64]:
+def stacked_lives(infos: Mapping[str, object], rows: NDArray[np.bool_], use: LivesUse) -> NDArray[np.float64]:
     """Return the lives that are left `[B]` by the infos of steps."""
     # `rows`: `[B]`, which rows have to say; those of others may be anything.
     lives = np.asarray(infos.get("lives", np.zeros(len(rows))))

@@ -23,7 +23,7 @@ class Outputs:
 
     # A field is None if the request does not ask for it, or if its size varies and it is sent by another way.
 
-    new_states: NDArray[Any] | None = None  # `[B]` of the state dtype
+    new_states: np.ndarray | None = None  # `[B]` of the state dtype
     # the tree of arrays, or the list, that `empty_rows` makes for the observation space
     observations: Any = None
     rewards: NDArray[np.float64] | None = None  # `[B]` float64; for rollouts, their returns

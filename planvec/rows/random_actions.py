@@ -22,14 +22,14 @@ from planvec.rows.states import ACTION_MASK_FIELD
 _BLOCK = 64
 
 
-def is_uniform(space: Space[Any]) -> bool:
+def is_uniform(space: Space[object]) -> bool:
     """Return whether `actions_of` can make actions of the space: those that are one bounded array."""
     if isinstance(space, spaces.Box):
         return space.is_bounded("both")
     return isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
 
 
-def actions_of(space: Space[Any], uniforms: NDArray[np.float64]) -> NDArray[Any]:
+def actions_of(space: Space[object], uniforms: NDArray[np.float64]) -> np.ndarray:
     """Convert uniformly random numbers into actions."""
     # `uniforms`: `[..., *action shape]`, in [0, 1).
     # Returns `[..., *action shape]` of the space's dtype.
@@ -45,7 +45,7 @@ def actions_of(space: Space[Any], uniforms: NDArray[np.float64]) -> NDArray[Any]
         if not np.isfinite(size).all():  # a range beyond the largest number
             drawn = np.where(np.isfinite(size), drawn, low * (1.0 - uniforms) + high * uniforms)
         # Rounding may leave the box by one unit in the last place.
-        inside: NDArray[Any] = np.clip(drawn.astype(dtype), space.low, space.high)
+        inside: np.ndarray = np.clip(drawn.astype(dtype), space.low, space.high)
         return inside
     if isinstance(space, spaces.Box):
         # Modulo 2^64, so that neither a range of all integers nor a negative low one overflows.
@@ -55,7 +55,7 @@ def actions_of(space: Space[Any], uniforms: NDArray[np.float64]) -> NDArray[Any]
                 space.high.astype(np.uint64) - space.low.astype(np.uint64),
             )
             size = last.astype(np.float64) + 1.0
-            numbers: NDArray[Any] = low + np.minimum((uniforms * size).astype(np.uint64), last)
+            numbers: np.ndarray = low + np.minimum((uniforms * size).astype(np.uint64), last)
         return numbers.astype(np.int64 if dtype.kind == "i" else np.uint64).astype(dtype, copy=False)
     if isinstance(space, spaces.Discrete):
         low, size = int(space.start), int(space.n)
@@ -63,11 +63,11 @@ def actions_of(space: Space[Any], uniforms: NDArray[np.float64]) -> NDArray[Any]
         low, size = space.start, space.nvec
     else:
         low, size = 0, 2
-    actions: NDArray[Any] = (low + (uniforms * size).astype(np.int64)).astype(dtype, copy=False)
+    actions: np.ndarray = (low + (uniforms * size).astype(np.int64)).astype(dtype, copy=False)
     return actions
 
 
-def uniform_actions(space: Space[Any], generator: np.random.Generator, num_rows: int) -> NDArray[Any]:
+def uniform_actions(space: Space[object], generator: np.random.Generator, num_rows: int) -> np.ndarray:
     """Draw uniformly random actions `[num_rows, *action shape]`, for a space with `is_uniform`."""
     return actions_of(space, generator.random((num_rows, *(space.shape or ()))))
 
@@ -101,7 +101,7 @@ class ActionStreams:
     # the batch was cut.
 
     def __init__(
-        self, space: Space[Any], seed: int, first_row: int, num_rows: int, as_ints: bool = False
+        self, space: Space[object], seed: int, first_row: int, num_rows: int, as_ints: bool = False
     ) -> None:
         self._space = space
         self._seed = seed
@@ -119,11 +119,11 @@ class ActionStreams:
             yield from self._blocks[number][row]
             number += 1
 
-    def column(self, step: int) -> NDArray[Any]:
+    def column(self, step: int) -> np.ndarray:
         """Return the actions `[B, *action shape]` of all rows in a step, for a space with `is_uniform`."""
         if step % _BLOCK == 0:
             self._blocks = [self._draw_array(step // _BLOCK)]
-        column: NDArray[Any] = self._blocks[0][:, step % _BLOCK]
+        column: np.ndarray = self._blocks[0][:, step % _BLOCK]
         return column
 
     def _draw(self, number: int) -> list[Any]:
@@ -135,7 +135,7 @@ class ActionStreams:
             return list(actions.tolist())
         return [list(row) for row in actions]
 
-    def _draw_array(self, number: int) -> NDArray[Any]:
+    def _draw_array(self, number: int) -> np.ndarray:
         """Draw block `number` of every row, `[B, _BLOCK, *action shape]`, for a space with `is_uniform`."""
         shape = (self._num_rows, _BLOCK, *(self._space.shape or ()))
         # One count of Philox gives four numbers, and _BLOCK is a multiple of four.
@@ -158,7 +158,7 @@ class ActionStreams:
 # Letters: B rows, K numbers of an action, M numbers of a mask, A listed actions.
 
 
-def mask_sizes(space: Space[Any]) -> NDArray[np.int64]:
+def mask_sizes(space: Space[object]) -> NDArray[np.int64]:
     """Return the number of values of each number of an action, `[K]`; `[0]` where there are no masks."""
     if isinstance(space, spaces.Discrete):
         return np.array([space.n], np.int64)
@@ -168,7 +168,9 @@ def mask_sizes(space: Space[Any]) -> NDArray[np.int64]:
     return np.full(size, 2, np.int64)
 
 
-def mask_of_info(space: Space[Any], info: Mapping[str, Any], observation: Any) -> NDArray[np.bool_] | None:
+def mask_of_info(
+    space: Space[object], info: Mapping[str, object], observation: object
+) -> NDArray[np.bool_] | None:
     """Return the mask `[M]` in an info, or else in an observation that is a dict; None: there is none."""
     # `info["action_mask"]`: M numbers, or a tuple with one array for each number of an action, as
     # `space.sample(mask)` takes it.
@@ -193,19 +195,19 @@ def mask_of_info(space: Space[Any], info: Mapping[str, Any], observation: Any) -
     return mask.astype(np.bool_)
 
 
-def has_mask_field(space: Space[Any], dtype: np.dtype[Any]) -> bool:
+def has_mask_field(space: Space[object], dtype: np.dtype) -> bool:
     """Return whether states of a dtype have a field for masks of a space."""
     return ACTION_MASK_FIELD in (dtype.names or ()) and mask_sizes(space).size > 0
 
 
-def has_action_masks(states: NDArray[Any]) -> bool:
+def has_action_masks(states: np.ndarray) -> bool:
     """Return whether states tell which actions are legal."""
     if states.dtype.hasobject:
         return any(getattr(state, ACTION_MASK_FIELD, b"") for state in states)
     return ACTION_MASK_FIELD in (states.dtype.names or ())
 
 
-def action_masks(space: Space[Any], states: NDArray[Any]) -> NDArray[np.bool_] | None:
+def action_masks(space: Space[object], states: np.ndarray) -> NDArray[np.bool_] | None:
     """Return which actions are legal at states, `[B, M]`; None where the states do not tell."""
     num_numbers = int(mask_sizes(space).sum())
     if not num_numbers or not has_action_masks(states):
@@ -219,7 +221,7 @@ def action_masks(space: Space[Any], states: NDArray[Any]) -> NDArray[np.bool_] |
             )
         masks: NDArray[np.bool_] = np.frombuffer(data, np.bool_).reshape(len(states), num_numbers)
         return masks
-    field: NDArray[Any] = states[ACTION_MASK_FIELD]
+    field: np.ndarray = states[ACTION_MASK_FIELD]
     if field.shape[1:] != (num_numbers,) or field.dtype not in (np.bool_, np.int8, np.uint8):
         raise UnsupportedEnvError(
             f"state_dtype: expected a field {ACTION_MASK_FIELD!r} of {num_numbers} bools for {space}, got "
@@ -228,7 +230,7 @@ def action_masks(space: Space[Any], states: NDArray[Any]) -> NDArray[np.bool_] |
     return field.astype(np.bool_)
 
 
-def draw_legal(space: Space[Any], masks: NDArray[np.bool_], uniforms: NDArray[np.float64]) -> NDArray[Any]:
+def draw_legal(space: Space[object], masks: NDArray[np.bool_], uniforms: NDArray[np.float64]) -> np.ndarray:
     """Return legal actions `[B, *action shape]`, drawn evenly; where none is legal, the first one."""
     # `masks`: `[B, M]`. `uniforms`: `[B, *action shape]`, random numbers in [0, 1).
     drawn = uniforms.reshape(len(masks), -1)
@@ -239,11 +241,11 @@ def draw_legal(space: Space[Any], masks: NDArray[np.bool_], uniforms: NDArray[np
         values[:, number] = (counts > wanted[:, None]).argmax(axis=1)
         first += size
     start: Any = getattr(space, "start", 0)
-    actions: NDArray[Any] = (values.reshape(uniforms.shape) + start).astype(space.dtype)
+    actions: np.ndarray = (values.reshape(uniforms.shape) + start).astype(space.dtype)
     return actions
 
 
-def are_legal(space: Space[Any], masks: NDArray[np.bool_], actions: NDArray[Any]) -> NDArray[np.bool_]:
+def are_legal(space: Space[object], masks: NDArray[np.bool_], actions: np.ndarray) -> NDArray[np.bool_]:
     """Return which actions are legal, with the leading axes of `masks` and `actions` broadcast."""
     # `actions`: `[..., *action shape]`.
     sizes = mask_sizes(space)

@@ -56,7 +56,7 @@ class Request(Generic[T]):
         """Return the request that flags all rows of this one as failed."""
         return self
 
-    def action(self, row: int, step: int, space: Space[Any]) -> Any:
+    def action(self, row: int, step: int, space: Space[object]) -> Any:
         """Return the action that a row takes at a step, for error messages; None where there is none."""
         return None
 
@@ -80,7 +80,7 @@ class RowRequest(Request[T]):
 
     has_rows = True
 
-    states: NDArray[Any]  # `[B]`
+    states: np.ndarray  # `[B]`
     return_state: bool = True  # whether the outputs have states
     has_observations: bool = True  # whether the outputs have observations
     _arrays: ClassVar[tuple[str, ...]] = ("states",)  # the fields that are arrays, trees or lists, or None
@@ -119,7 +119,7 @@ class FlagBatch(RowRequest[None]):
     verb = "flag"
     mask_errors = True
 
-    states: NDArray[Any]  # `[B]`
+    states: np.ndarray  # `[B]`
     has_observations: bool  # zeros, as for steps
     return_state: bool
 
@@ -151,7 +151,7 @@ class StepBatch(RowRequest[Transitions]):
     is_counted = True
     _arrays = ("states", "actions", "dt", "seeds")
 
-    states: NDArray[Any]  # `[B]`
+    states: np.ndarray  # `[B]`
     actions: Any  # A tree of arrays `[B, ...]`, or a list of B elements if their size is not fixed
     dt: NDArray[np.int64]  # `[B]` int64, how often each action is repeated
     seeds: NDArray[np.uint64] | None = None  # `[B]` uint64, reseed the rows; or None
@@ -174,7 +174,7 @@ class StepBatch(RowRequest[Transitions]):
             self.same_dt,
         )
 
-    def action(self, row: int, step: int, space: Space[Any]) -> Any:
+    def action(self, row: int, step: int, space: Space[object]) -> Any:
         one = take_rows(self.actions, slice(row, row + 1))
         return list_rows(space, one, as_ints=True)[0]
 
@@ -215,7 +215,7 @@ class RolloutBatch(RowRequest[Rollouts]):
     has_observations = False
     _arrays = ("states", "actions", "seeds")
 
-    states: NDArray[Any]  # `[B]`
+    states: np.ndarray  # `[B]`
     horizon: int  # H
     actions: Any  # the actions of all rows one after another, `[B * H, ...]`; None draws random actions
     action_seed: int  # seed of the random actions
@@ -240,7 +240,7 @@ class RolloutBatch(RowRequest[Rollouts]):
         )
 
     def sequences(
-        self, space: Space[Any], as_ints: bool, current_mask: Callable[[], NDArray[Any]] | None = None
+        self, space: Space[object], as_ints: bool, current_mask: Callable[[], np.ndarray] | None = None
     ) -> Callable[[int], Iterable[Any]]:
         """Return a function that gives the actions of a row."""
         if self.actions is not None:
@@ -268,7 +268,7 @@ class RolloutBatch(RowRequest[Rollouts]):
         """Return a function that gives the numbers in [0, 2**32) of a row, which stand for legal actions."""
         return ActionStreams(_NUMBERS, self.action_seed, self.first_row, len(self.states), True).row
 
-    def action(self, row: int, step: int, space: Space[Any]) -> Any:
+    def action(self, row: int, step: int, space: Space[object]) -> Any:
         if self.actions is None and has_action_masks(self.states):
             return None  # it depends on the states on the way
         return next(islice(self.sequences(space, True)(row), step, None), None)
@@ -283,7 +283,7 @@ class RolloutBatch(RowRequest[Rollouts]):
 _NUMERIC = (bool, int, float, list, tuple, np.ndarray, np.generic)
 
 
-def stack_values(values: Sequence[Any]) -> NDArray[Any]:
+def stack_values(values: Sequence[object]) -> np.ndarray:
     """Stack B values in one array."""
     # Returns `[B, ...]` of the common dtype if all values are numbers, or arrays or lists of numbers of one
     # shape; otherwise `[B]` of dtype object.
@@ -300,7 +300,7 @@ def stack_values(values: Sequence[Any]) -> NDArray[Any]:
     return objects
 
 
-def resolve(target: Any, names: Iterable[str]) -> Any:
+def resolve(target: object, names: Iterable[str]) -> Any:
     """Follow a chain of attribute names from an object and return the last value."""
     for name in names:
         target = getattr(target, name)
@@ -314,7 +314,7 @@ class ObserveBatch(RowRequest[Any]):
     verb = "observe"
     return_state = False
 
-    states: NDArray[Any]  # `[B]`
+    states: np.ndarray  # `[B]`
 
     def new_outputs(self, about: EnvDescription) -> Outputs:
         return Outputs(observations=empty_rows(about.observation_space, len(self.states)))
@@ -336,7 +336,7 @@ class CheckBatch(_ListedRequest[None]):
 
     verb = "check"
 
-    states: NDArray[Any]  # `[B]`
+    states: np.ndarray  # `[B]`
 
     def result(self, about: EnvDescription, answer: Answer) -> None:
         return
@@ -348,7 +348,7 @@ class RenderBatch(_ListedRequest[list[Any]]):
 
     verb = "render"
 
-    states: NDArray[Any]  # `[B]`
+    states: np.ndarray  # `[B]`
 
     def result(self, about: EnvDescription, answer: Answer) -> list[Any]:
         assert answer.outputs.values is not None
@@ -356,16 +356,16 @@ class RenderBatch(_ListedRequest[list[Any]]):
 
 
 @dataclass(slots=True)
-class ReadBatch(_ListedRequest[NDArray[Any]]):
+class ReadBatch(_ListedRequest[np.ndarray]):
     """Asks for an attribute of the environment, or for the result of a method, at B states."""
 
     verb = "read"
 
-    states: NDArray[Any]  # `[B]`
+    states: np.ndarray  # `[B]`
     name: str  # A dotted name. `env.get_wrapper_attr` looks up its first part, `getattr` the others.
     # positional and keyword arguments of the method; None reads an attribute
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
 
-    def result(self, about: EnvDescription, answer: Answer) -> NDArray[Any]:
+    def result(self, about: EnvDescription, answer: Answer) -> np.ndarray:
         assert answer.outputs.values is not None
         return stack_values(answer.outputs.values)

@@ -59,14 +59,16 @@ class Transitions(NamedTuple):
             `_error`. An environment's own `num_steps` and `error` are `env_num_steps` and `env_error`.
     """
 
-    new_states: NDArray[Any]
+    new_states: np.ndarray
     observations: Any
     rewards: NDArray[np.float64]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     infos: dict[str, Any]
 
-    def row(self, space: gymnasium.Space[Any], number: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def row(
+        self, space: gymnasium.Space[object], number: int
+    ) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Return one row in the form that `gymnasium.Env.step` returns.
 
         Args:
@@ -124,7 +126,7 @@ class Rollouts(NamedTuple):
         infos: With `on_error="mask"`, `error` and `_error` as in `Transitions`; otherwise empty.
     """
 
-    final_states: NDArray[Any]
+    final_states: np.ndarray
     returns: NDArray[np.float64]
     num_steps: NDArray[np.int64]
     terminated: NDArray[np.bool_]

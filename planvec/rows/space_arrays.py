@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.vector.utils import concatenate, create_empty_array
-from numpy.typing import NDArray
 
 from planvec.errors import EnvError
 
@@ -28,7 +27,7 @@ _LARGE = 4096
 SIMPLE = frozenset(_LEAVES)
 
 
-def is_fixed(space: Space[Any]) -> bool:
+def is_fixed(space: Space[object]) -> bool:
     """Return whether every element of the space has the same number of bytes."""
     if type(space) in SIMPLE:
         return space.dtype is not None and not space.dtype.hasobject
@@ -39,7 +38,7 @@ def is_fixed(space: Space[Any]) -> bool:
     return isinstance(space, _LEAVES) and not np.dtype(space.dtype).hasobject
 
 
-def empty_rows(space: Space[Any], num_rows: int, allocate: Callable[..., Any] = np.empty) -> Any:
+def empty_rows(space: Space[object], num_rows: int, allocate: Callable[..., Any] = np.empty) -> Any:
     """Return a tree of uninitialised arrays `[num_rows, ...]`, or a list if the size is not fixed."""
     # `allocate`: Makes one array, called as `allocate(shape, dtype=...)` once per leaf.
     if type(space) in SIMPLE:
@@ -50,14 +49,14 @@ def empty_rows(space: Space[Any], num_rows: int, allocate: Callable[..., Any] = 
     return [None] * num_rows
 
 
-def blank(space: Space[Any]) -> Any:
+def blank(space: Space[object]) -> Any:
     """Return an element of zeros, or the empty element (text, sequence), as Gymnasium makes it."""
     # It is None for a custom space.
     rows: Any = create_empty_array(space, n=1, fn=np.zeros)
     return None if rows is None else take_row(space, rows, 0)  # Gymnasium returns None for custom spaces
 
 
-def put_row(space: Space[Any], element: Any, rows: Any, row: int) -> None:
+def put_row(space: Space[object], element: object, rows: object, row: int) -> None:
     """Write one element into a batch."""
     if isinstance(rows, list):
         rows[row] = element
@@ -65,7 +64,7 @@ def put_row(space: Space[Any], element: Any, rows: Any, row: int) -> None:
         stack_rows(space, [element], take_rows(rows, slice(row, row + 1)))
 
 
-def leaves(tree: Any) -> Iterator[NDArray[Any]]:
+def leaves(tree: Any) -> Iterator[np.ndarray]:
     """Yield the arrays of a tree, in order."""
     if isinstance(tree, dict):
         for child in tree.values():
@@ -77,7 +76,7 @@ def leaves(tree: Any) -> Iterator[NDArray[Any]]:
         yield tree
 
 
-def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+def map_leaves(function: Callable[[Any], Any], tree: object) -> Any:
     """Return the same tree with `function` applied to each leaf."""
     if isinstance(tree, dict):
         return {key: map_leaves(function, child) for key, child in tree.items()}
@@ -86,12 +85,12 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
-def copy_tree(tree: Any) -> Any:
+def copy_tree(tree: object) -> Any:
     """Return the same tree with copies of its arrays or lists."""
     return map_leaves(lambda leaf: leaf.copy(), tree)
 
 
-def take_rows(tree: Any, rows: Any) -> Any:
+def take_rows(tree: object, rows: Any) -> Any:
     """Return rows of a batch: views for a slice, copies for an index array."""
     return tree[rows] if isinstance(tree, np.ndarray) else map_leaves(lambda leaf: leaf[rows], tree)
 
@@ -115,7 +114,7 @@ def own_copy(value: Any) -> Any:
     return copy.deepcopy(value)
 
 
-def raw(records: NDArray[Any]) -> NDArray[Any]:
+def raw(records: np.ndarray) -> np.ndarray:
     """Return records viewed as blocks of bytes. NumPy copies blocks at once, but records field by field."""
     return records.view(_block_dtype(records.dtype.itemsize))
 
@@ -125,7 +124,7 @@ def _block_dtype(num_bytes: int) -> np.dtype[np.void]:
     return np.dtype(f"V{num_bytes}")
 
 
-def take_row(space: Space[Any], tree: Any, row: int) -> Any:
+def take_row(space: Space[object], tree: Any, row: int) -> Any:
     """Return one element of a batch, in the form that the environment returns."""
     if isinstance(space, spaces.Dict):
         return {key: take_row(child, tree[key], row) for key, child in space.spaces.items()}
@@ -134,7 +133,7 @@ def take_row(space: Space[Any], tree: Any, row: int) -> Any:
     return tree[row]
 
 
-def copy_rows(source: Any, target: Any, rows: Any = _ALL) -> None:
+def copy_rows(source: Any, target: Any, rows: object = _ALL) -> None:
     """Copy a batch into rows (a slice or an index array) of another one."""
     if isinstance(target, dict):
         for key, child in target.items():
@@ -146,7 +145,7 @@ def copy_rows(source: Any, target: Any, rows: Any = _ALL) -> None:
         target[rows] = source
 
 
-def list_rows(space: Space[Any], tree: Any, as_ints: bool = False) -> list[Any]:
+def list_rows(space: Space[object], tree: Any, as_ints: bool = False) -> list[Any]:
     """Return the elements of a batch, each of the types that `space.sample()` gives."""
     # `as_ints`: Discrete elements as Python ints, which are faster; NumPy scalars differ in promotion,
     # overflow and division.
@@ -165,7 +164,7 @@ def list_rows(space: Space[Any], tree: Any, as_ints: bool = False) -> list[Any]:
     return list(tree.copy())
 
 
-def finish_rows(space: Space[Any], rows: Any) -> Any:
+def finish_rows(space: Space[object], rows: object) -> Any:
     """Return a batch in the form for users: a tree of arrays unchanged, a list converted by Gymnasium."""
     if isinstance(rows, list):
         empty: Any = create_empty_array(space, n=len(rows))
@@ -173,7 +172,7 @@ def finish_rows(space: Space[Any], rows: Any) -> Any:
     return rows
 
 
-def stack_rows(space: Space[Any], rows: Sequence[Any], out: Any) -> None:
+def stack_rows(space: Space[object], rows: Sequence[object], out: Any) -> None:
     """Check the elements that an environment returned and stack them in `out`."""
     # Raises EnvError, whose row is the index of the wrong element.
     if type(space) in SIMPLE:
@@ -190,7 +189,7 @@ def stack_rows(space: Space[Any], rows: Sequence[Any], out: Any) -> None:
         _stack_leaf(space, rows, out)
 
 
-def _column(space: Space[Any], rows: Sequence[Any], key: Any) -> list[Any]:
+def _column(space: Space[object], rows: Sequence[Any], key: object) -> list[Any]:
     column: list[Any] = []
     try:
         for row in rows:
@@ -201,13 +200,13 @@ def _column(space: Space[Any], rows: Sequence[Any], key: Any) -> list[Any]:
     return column
 
 
-def _fits(space: Space[Any], stacked: NDArray[Any]) -> bool:
+def _fits(space: Space[object], stacked: np.ndarray) -> bool:
     if isinstance(space, spaces.Box):
         return stacked.dtype == space.dtype
     return stacked.dtype.kind in "iub"
 
 
-def _all_of(dtype: Any, rows: Sequence[Any]) -> bool:
+def _all_of(dtype: object, rows: Sequence[Any]) -> bool:
     """Return whether all rows are arrays (or NumPy scalars) of this dtype."""
     try:
         return [row.dtype for row in rows].count(dtype) == len(rows)
@@ -215,7 +214,7 @@ def _all_of(dtype: Any, rows: Sequence[Any]) -> bool:
         return False
 
 
-def _stack_leaf(space: Space[Any], rows: Sequence[Any], out: NDArray[Any]) -> None:
+def _stack_leaf(space: Space[object], rows: Sequence[Any], out: np.ndarray) -> None:
     if not len(rows):
         return
     first = rows[0]

@@ -13,7 +13,6 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.lib import recfunctions
-from numpy.typing import NDArray
 
 GENERATOR_FIELD = "generator"  # name of the field that holds the random generator, in records that have one
 # Name of the field that holds the player to move, in the states of games for two players: 0, or 1, whose
@@ -90,7 +89,7 @@ class SavedState:
         return f"<SavedState of {self.origin}, {self.nbytes} bytes>"
 
 
-def has_players(dtype: np.dtype[Any]) -> bool:
+def has_players(dtype: np.dtype) -> bool:
     """Return whether states of a dtype tell which of two players is to move."""
     return PLAYER_FIELD in (dtype.names or ())
 
@@ -98,7 +97,7 @@ def has_players(dtype: np.dtype[Any]) -> bool:
 class StateFormat(NamedTuple):
     """Describes the states of one environment."""
 
-    dtype: np.dtype[Any]  # A structured dtype, or object for states of variable size
+    dtype: np.dtype  # A structured dtype, or object for states of variable size
     origin: str  # Name of the environment and codec that save the states. Every `SavedState` has it too.
 
 
@@ -108,7 +107,7 @@ class StateFormat(NamedTuple):
 # unpickle them: `BatchEnv.check_states` limits what states from a file may name.
 
 
-def arrays_of_states(name: str, states: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def arrays_of_states(name: str, states: np.ndarray) -> dict[str, np.ndarray]:
     """Return states as arrays of numbers and text."""
     # Returns `name`: the records, or the bytes of all `SavedState`s joined; then also `name.sizes`,
     # `name.generator_sizes` `[B]` int64, `name.origin`, and `name.action_masks` `[B, M]` if they tell legal
@@ -129,7 +128,7 @@ def arrays_of_states(name: str, states: NDArray[Any]) -> dict[str, NDArray[Any]]
     }
 
 
-def states_of_arrays(name: str, arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+def states_of_arrays(name: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the states `[B]` that `arrays_of_states` turned into arrays."""
     # Raises KeyError, TypeError or ValueError if the arrays are damaged; see `damage_named`.
     if f"{name}.sizes" not in arrays:
@@ -149,7 +148,7 @@ def states_of_arrays(name: str, arrays: Mapping[str, NDArray[Any]]) -> NDArray[A
     return states
 
 
-def state_keys(states: NDArray[Any], with_generator: bool = False) -> list[Hashable]:
+def state_keys(states: np.ndarray, with_generator: bool = False) -> list[Hashable]:
     """Return a key for each state. Equal states have equal keys, and different states different ones."""
     # `with_generator`: whether states that differ only in their random generator have different keys.
     # A search that samples chance reseeds the random generator before every step, so the generator in the
@@ -188,6 +187,6 @@ class EnvDescription:
     code: dict[str, str]
 
     @property
-    def state_dtype(self) -> np.dtype[Any]:
+    def state_dtype(self) -> np.dtype:
         """The dtype of one state."""
         return self.state_format.dtype

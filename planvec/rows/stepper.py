@@ -8,7 +8,6 @@ from typing import Any, Literal, Protocol, Unpack, overload, runtime_checkable
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
 from planvec.rows.infos import Columns
 from planvec.rows.outputs import Outputs
@@ -38,7 +37,7 @@ class BatchStepper(Protocol):
         ...
 
     @property
-    def state_dtype(self) -> np.dtype[Any]:
+    def state_dtype(self) -> np.dtype:
         """The dtype of one state."""
         ...
 
@@ -126,7 +125,7 @@ class BatchKernel(Protocol):
         """Roll out rows. Returns False if the environment itself has to step the batch."""
         ...
 
-    def spread(self, states: NDArray[Any], random: np.random.Generator) -> None:
+    def spread(self, states: np.ndarray, random: np.random.Generator) -> None:
         """Spread states over all that there are, for the proof."""
         ...
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
 from planvec.planners import Episode, EpisodeStep
@@ -33,7 +32,7 @@ class StepLog(RunObserver):
         self._num_lines = 0
         self._file: TextIO | None = None
 
-    def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, kept: Mapping[str, np.ndarray]) -> None:
         """Keep the lines up to the checkpoint."""
         self._num_lines = int(kept["log_lines"]) if "log_lines" in kept else 0
         lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
@@ -65,7 +64,7 @@ class StepLog(RunObserver):
         self._file.flush()
         self._num_lines += 1
 
-    def kept(self) -> dict[str, NDArray[Any]]:
+    def kept(self) -> dict[str, np.ndarray]:
         """Return the number of lines."""
         return {"log_lines": np.array(self._num_lines)}
 
@@ -93,7 +92,7 @@ class TensorBoardLog(RunObserver):
         self._num_steps = 0
         self._episode = 0
 
-    def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, kept: Mapping[str, np.ndarray]) -> None:
         """Go on with the step of the checkpoint."""
         self._num_steps = int(kept["tensorboard_steps"]) if "tensorboard_steps" in kept else 0
 
@@ -119,7 +118,7 @@ class TensorBoardLog(RunObserver):
         self._add("episode/steps", episode.num_steps, self._episode)
         self._writer.flush()
 
-    def kept(self) -> dict[str, NDArray[Any]]:
+    def kept(self) -> dict[str, np.ndarray]:
         """Return the number of steps."""
         return {"tensorboard_steps": np.array(self._num_steps)}
 

@@ -62,13 +62,13 @@ class Checkpoint:
     actions: Any  # `[T, ...]`, stacked by the action space
     # `[T, 3]` float64: the value of each decision, the environment steps that it simulated, and its seconds
     numbers: NDArray[np.float64]
-    state: NDArray[Any]  # `[1]`, the state after the last step
+    state: np.ndarray  # `[1]`, the state after the last step
     plan: Plan | None  # the last decision; None if T is 0
-    kept: Mapping[str, NDArray[Any]]  # what the observers of the run need to go on
+    kept: Mapping[str, np.ndarray]  # what the observers of the run need to go on
 
     def write(self, path: Path, env: BatchStepper) -> None:
         """Replace the file of the checkpoint."""
-        arrays: dict[str, NDArray[Any]] = {
+        arrays: dict[str, np.ndarray] = {
             "episode": np.array(self.episode),
             "numbers": self.numbers,
             **arrays_of_states("state", self.state),
@@ -99,7 +99,7 @@ class Checkpoint:
         return checkpoint
 
 
-def _part(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
     """Return the arrays whose names begin with a prefix, without it."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
@@ -257,11 +257,11 @@ class RunObserver:
     def end_episode(self, episode: Episode) -> None:
         """Called after an episode, also if the run is interrupted."""
 
-    def kept(self) -> dict[str, NDArray[Any]]:
+    def kept(self) -> dict[str, np.ndarray]:
         """Return arrays from which `restore` brings the observer back to this step."""
         return {}
 
-    def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, kept: Mapping[str, np.ndarray]) -> None:
         """Go on from a step at which `kept` returned this; empty if the observer was not there then."""
 
     def close(self) -> None:
@@ -379,7 +379,7 @@ class _Player:
         if self._last is None:
             return
         started = time.perf_counter()
-        kept: dict[str, NDArray[Any]] = {}
+        kept: dict[str, np.ndarray] = {}
         for observer in self._observers:
             kept |= observer.kept()
         Checkpoint(
@@ -405,7 +405,7 @@ class Replay(NamedTuple):
     differences: list[str]
 
 
-def read_trajectory(path: Path) -> dict[str, NDArray[Any]]:
+def read_trajectory(path: Path) -> dict[str, np.ndarray]:
     """Read the arrays of a trajectory."""
     expected = "expected a trajectory that planvec wrote, got another file or a damaged one"
     with damage_named(f"{path}: {expected}"):
@@ -415,7 +415,7 @@ def read_trajectory(path: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def replay(env: BatchStepper, arrays: Mapping[str, NDArray[Any]]) -> Replay:
+def replay(env: BatchStepper, arrays: Mapping[str, np.ndarray]) -> Replay:
     """Play a trajectory again: reset with its seed, and take its actions."""
     try:
         actions = actions_of_arrays(arrays, env.action_space)

@@ -13,11 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
-from planvec.codecs import Rows, StateCodec, from_file, wrappers_of
+from planvec.codecs import Env, Rows, StateCodec, from_file, wrappers_of
 from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
 from planvec.kernels import class_digest, costs_of, has_kernel, has_own_kernel, is_harmless, open_kernel
 from planvec.rows import (
@@ -58,7 +56,7 @@ class LazyKernel:
 
     def __init__(
         self,
-        env: gymnasium.Env[Any, Any],
+        env: Env,
         codec: StateCodec,
         rows: RowLoop,
         compiled: bool | None,
@@ -210,7 +208,7 @@ class EnvStepper:
 
     def __init__(
         self,
-        env: gymnasium.Env[Any, Any],
+        env: Env,
         codec: StateCodec,
         info_keys: Sequence[str] | None,
         compiled: bool | None = False,
@@ -364,7 +362,7 @@ class EnvStepper:
     def _set_base_state(self, request: SetBaseStateRequest, answer: Answer) -> None:
         self.base_state = request.state
 
-    def _at_each(self, states: NDArray[Any], look: Callable[[], T], where: str = "") -> list[T]:
+    def _at_each(self, states: np.ndarray, look: Callable[[], T], where: str = "") -> list[T]:
         """Restore each state, call `look` there, and return its results."""
         results: list[T] = []
         try:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Space
 from gymnasium.spaces import Box
-from numpy.typing import NDArray
 
 from planvec.codecs import StateCodec, describe_difference
 from planvec.rows import (
@@ -124,7 +123,7 @@ def prove(
     return KernelProof(difference, num_stepped)
 
 
-def _digests_at(codec: StateCodec, states: NDArray[Any]) -> dict[str, bytes]:
+def _digests_at(codec: StateCodec, states: np.ndarray) -> dict[str, bytes]:
     """Return digests of what the environment holds in the first state."""
     codec.set(codec.load(states[:1]).values[0])
     return codec.digests()
@@ -155,8 +154,8 @@ def _rollout_difference(
     kernel: BatchKernel,
     rows: RowLoop,
     about: EnvDescription,
-    starts: NDArray[Any],
-    states: NDArray[Any],
+    starts: np.ndarray,
+    states: np.ndarray,
     random: np.random.Generator,
     has_masks: bool,
 ) -> str:
@@ -188,7 +187,7 @@ def _rollout_difference(
     return ""
 
 
-def _random_actions(space: Space[Any], random: np.random.Generator, count: int) -> Any:
+def _random_actions(space: Space[object], random: np.random.Generator, count: int) -> Any:
     """Return random actions. Those of a Box are often at a bound or 0, and finite where there is no bound."""
     if not isinstance(space, Box) or space.dtype.kind != "f":
         return uniform_actions(space, random, count)

@@ -15,7 +15,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import Space
-from numpy.typing import NDArray
 
 from planvec.codecs import RollOut, Rows, StateCodec
 from planvec.errors import EnvError, UnsupportedEnvError
@@ -56,10 +55,10 @@ _ALL_HINT = (
 def as_env_error(
     error: BaseException,
     row: int | None = None,
-    action: Any = None,
+    action: object = None,
     where: str = "",
     *,
-    stepped: tuple[StateCodec, Space[Any]] | None = None,
+    stepped: tuple[StateCodec, Space[object]] | None = None,
 ) -> BaseException:
     """Return the error to raise for an exception that an environment raised."""
     if isinstance(error, KeyboardInterrupt) and not ignores_interrupts():
@@ -79,7 +78,7 @@ def as_env_error(
     return EnvError(where + detail, row=row, action=without_numpy(action))
 
 
-def without_numpy(action: Any) -> Any:
+def without_numpy(action: object) -> Any:
     """Return an action as it is shown in messages: a NumPy scalar as a Python number."""
     return action.item() if isinstance(action, np.generic) else action
 
@@ -130,7 +129,7 @@ class RowResults:
         flags = self.terminated, self.truncated
         self._columns = self.values, self.observations, self.rewards, *flags, self.num_steps, self.infos
 
-    def add_unchanged(self, row: int, observation: Any) -> None:
+    def add_unchanged(self, row: int, observation: object) -> None:
         """Add a row whose episode has ended: its state does not change, and its reward is 0."""
         self.values.append(self.before.values[row])
         self.observations.append(own_copy(observation))
@@ -140,13 +139,13 @@ class RowResults:
         self.num_steps.append(0)
         self.infos.append(None)
 
-    def replace_failed(self, row: int, blank: Any) -> None:
+    def replace_failed(self, row: int, blank: object) -> None:
         """Remove the incomplete results of a row that raised, and add it as an unchanged row."""
         for column in self._columns:
             del column[row:]
         self.add_unchanged(row, blank)
 
-    def invalid_rows(self, space: gymnasium.Space[Any]) -> Iterator[tuple[int, EnvError]]:
+    def invalid_rows(self, space: gymnasium.Space[object]) -> Iterator[tuple[int, EnvError]]:
         """Yield each row whose observation or reward is invalid, with the error that says why."""
         scratch = empty_rows(space, 1)
         for row, (observation, reward) in enumerate(zip(self.observations, self.rewards, strict=True)):
@@ -156,7 +155,7 @@ class RowResults:
             except EnvError as error:
                 yield row, EnvError(error.detail, row=row)
 
-    def write(self, codec: StateCodec, space: gymnasium.Space[Any], out: Outputs) -> None:
+    def write(self, codec: StateCodec, space: gymnasium.Space[object], out: Outputs) -> None:
         """Write the columns into the outputs of the batch."""
         rewards, terminated, truncated, num_steps = out.numbers
         if out.observations is not None:
@@ -194,8 +193,8 @@ class RowLoop:
     def __init__(
         self,
         codec: StateCodec,
-        action_space: gymnasium.Space[Any],
-        observation_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[object],
+        observation_space: gymnasium.Space[object],
         info_keys: Sequence[str] | None,
     ) -> None:
         self._codec = codec
@@ -264,7 +263,7 @@ class RowLoop:
         if errors:
             self.flag(batch.states, out, list(errors))
 
-    def flag(self, states: NDArray[Any], out: Outputs, rows: Sequence[int]) -> None:
+    def flag(self, states: np.ndarray, out: Outputs, rows: Sequence[int]) -> None:
         """Flag rows as failed: each keeps its state, terminated, with the reward NaN."""
         # `states`: `[B]`, the states from which the rows started.
         rewards, terminated, truncated, num_steps = out.numbers

@@ -32,7 +32,7 @@ def check_env_fns(env_fns: Any) -> list[Callable[[], Any]]:
     return factories
 
 
-def check_num_workers(num_workers: Any, num_envs: int) -> int:
+def check_num_workers(num_workers: object, num_envs: int) -> int:
     """Return the number of workers: one per core for None, and at most one per environment."""
     if num_workers is None:
         num_workers = num_cores()
@@ -41,7 +41,7 @@ def check_num_workers(num_workers: Any, num_envs: int) -> int:
     return min(num_workers, num_envs)
 
 
-def check_max_concurrency(max_concurrency: Any) -> int | None:
+def check_max_concurrency(max_concurrency: object) -> int | None:
     """Check Gymnasium's argument `max_concurrency`."""
     if max_concurrency is None:
         return None
@@ -52,7 +52,7 @@ def check_max_concurrency(max_concurrency: Any) -> int | None:
     return int(max_concurrency)
 
 
-def check_on_crash(on_crash: Any) -> OnCrash | None:
+def check_on_crash(on_crash: object) -> OnCrash | None:
     """Return what happens after a crash, given its name."""
     if on_crash is None:
         return None
@@ -63,7 +63,7 @@ def check_on_crash(on_crash: Any) -> OnCrash | None:
         raise InvalidBatchError(f"on_crash: expected one of {names}, or None, got {on_crash!r}") from None
 
 
-def check_reset_mask(mask: Any, num_envs: int) -> NDArray[np.bool_]:
+def check_reset_mask(mask: object, num_envs: int) -> NDArray[np.bool_]:
     """Check Gymnasium's option `reset_mask`."""
     if not isinstance(mask, np.ndarray):
         raise TypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
@@ -79,7 +79,7 @@ def check_reset_mask(mask: Any, num_envs: int) -> NDArray[np.bool_]:
     return mask
 
 
-def check_rows(rows: Any, num_envs: int, name: str = "rows") -> NDArray[np.intp]:
+def check_rows(rows: object, num_envs: int, name: str = "rows") -> NDArray[np.intp]:
     """Return rows, given as a mask or as indices."""
     # `rows`: `[N]` bool, or `[B]` integers without repetition.
     array = np.asarray(rows)
@@ -112,7 +112,7 @@ def check_seeds(seed: Any, rows: Sequence[int]) -> list[int | None]:
     return seeds
 
 
-def check_actions(space: Space[Any], actions: Any, num_rows: int) -> Any:
+def check_actions(space: Space[object], actions: object, num_rows: int) -> Any:
     """Return actions as a tree of arrays `[B, ...]`, or as a list, without a check of values and dtypes."""
     if type(actions) is np.ndarray and actions.ndim and len(actions) == num_rows:
         return actions
@@ -120,7 +120,7 @@ def check_actions(space: Space[Any], actions: Any, num_rows: int) -> Any:
     return checked if isinstance(checked, (np.ndarray, list)) or is_fixed(space) else _as_list(checked)
 
 
-def _checked(space: Space[Any], actions: Any, num_rows: int) -> Any:
+def _checked(space: Space[object], actions: Any, num_rows: int) -> Any:
     if isinstance(space, spaces.Dict) and isinstance(actions, dict):
         return {key: _checked(child, actions[key], num_rows) for key, child in space.spaces.items()}
     if isinstance(space, spaces.Tuple) and isinstance(actions, tuple):

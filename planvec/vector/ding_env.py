@@ -91,8 +91,8 @@ class DingEnv(gymnasium.Env[Any, Any]):
     def __init__(
         self,
         env_fn: Callable[[], Any],
-        observation_space: spaces.Space[Any] | None,
-        action_space: spaces.Space[Any] | None,
+        observation_space: spaces.Space[object] | None,
+        action_space: spaces.Space[object] | None,
         step_timeout: float | None,  # seconds that a step may take; None: no limit
         resets_in_place: bool,
     ) -> None:
@@ -139,7 +139,7 @@ class DingEnv(gymnasium.Env[Any, Any]):
         except Exception:  # it has failed before
             _log.warning("%s: closing it after an error has failed", self, exc_info=True)
 
-    def _seed(self, arguments: tuple[Any, ...] | None) -> None:
+    def _seed(self, arguments: tuple[object, ...] | None) -> None:
         if arguments is None:
             return
         try:
@@ -147,7 +147,7 @@ class DingEnv(gymnasium.Env[Any, Any]):
         except Exception:  # DI-engine goes on without the seed, too
             _log.warning("%s: its seed method failed; it is reset without a seed", self, exc_info=True)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step. The timestep is in the info, since its reward and info may be anything."""
         with self._generators.installed(), time_limit(self._step_timeout, "step"):
             timestep = self.ding_env.step(action)
@@ -189,7 +189,7 @@ def time_limit(seconds: float | None, what: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, previous)
 
 
-def is_abnormal(info: Any) -> bool:
+def is_abnormal(info: object) -> bool:
     """Return whether the info of a timestep says that the environment has failed."""
     infos = info if isinstance(info, (list, tuple)) else [info]
     return any(isinstance(part, dict) and bool(part.get("abnormal", False)) for part in infos)
@@ -231,14 +231,14 @@ class _Anything(spaces.Space[Any]):
 class _Actions(spaces.Space[Any]):
     """Draws actions in the form of DI-engine's `random_action`: a number is an array `[1]`."""
 
-    def __init__(self, space: spaces.Space[Any] | None) -> None:
+    def __init__(self, space: spaces.Space[object] | None) -> None:
         super().__init__()
         self._space = space
 
     def seed(self, seed: Any = None) -> Any:
         return None if self._space is None else self._space.seed(seed)
 
-    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+    def sample(self, mask: object = None, probability: object = None) -> Any:
         if self._space is None:
             raise NotImplementedError("the action space is none of Gymnasium's")
         action = self._space.sample()

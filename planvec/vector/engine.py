@@ -213,8 +213,8 @@ class Engine:
     def begin(
         self,
         name: str,  # of an `Operation`
-        per_row: tuple[Any, ...] = (),  # arguments with one element per row
-        common: tuple[Any, ...] = (),  # arguments that all rows have in common
+        per_row: tuple[object, ...] = (),  # arguments with one element per row
+        common: tuple[object, ...] = (),  # arguments that all rows have in common
         *,
         rows: NDArray[np.intp] | None = None,  # `[B]`; None for all rows
         in_parts: bool = False,
@@ -307,8 +307,8 @@ class Engine:
     def run(
         self,
         name: str,
-        per_row: tuple[Any, ...] = (),
-        common: tuple[Any, ...] = (),
+        per_row: tuple[object, ...] = (),
+        common: tuple[object, ...] = (),
         rows: NDArray[np.intp] | None = None,
     ) -> RowsCall:
         """Perform an operation on some rows, and wait until it is done. Arguments as for `begin`."""
@@ -317,7 +317,7 @@ class Engine:
         return call
 
     def begin_step(
-        self, actions: Any, rows: NDArray[np.intp] | None = None, *, in_parts: bool = False
+        self, actions: object, rows: NDArray[np.intp] | None = None, *, in_parts: bool = False
     ) -> RowsCall:
         """Begin to step rows, given actions `[B, *action shape]`. Other arguments as for `begin`."""
         num_rows = self.num_envs if rows is None else len(rows)

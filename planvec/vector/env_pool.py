@@ -37,7 +37,7 @@ class PoolStep(NamedTuple):
     """
 
     observations: Any
-    rewards: NDArray[Any]
+    rewards: np.ndarray
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     infos: dict[str, Any]
@@ -116,8 +116,8 @@ class EnvPool(StatesFace):
         self,
         *,
         seed: int | Sequence[int | None] | None = None,
-        options: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
-        rows: Any = None,
+        options: Mapping[str, object] | Sequence[Mapping[str, object] | None] | None = None,
+        rows: object = None,
     ) -> tuple[Any, dict[str, Any]]:
         """Begin episodes.
 
@@ -139,7 +139,7 @@ class EnvPool(StatesFace):
         result = self._finish(self._engine.begin("reset", (seeds, list(given)), rows=indices))
         return result.observations, result.infos
 
-    def step(self, actions: Any, *, rows: Any = None) -> PoolStep:
+    def step(self, actions: object, *, rows: object = None) -> PoolStep:
         """Step environments, and wait for the results.
 
         Args:
@@ -156,7 +156,7 @@ class EnvPool(StatesFace):
         call = self._engine.begin_step(actions, indices)
         return PoolStep(*self._finish(call), numbers)
 
-    def send(self, actions: Any, *, rows: Any = None) -> None:
+    def send(self, actions: object, *, rows: object = None) -> None:
         """Begin to step environments. `recv` returns the results.
 
         Args:
@@ -216,7 +216,7 @@ class EnvPool(StatesFace):
 
     # -- environments -------------------------------------------------------------------------------
 
-    def call(self, name: str, *args: Any, rows: Any = None, **kwargs: Any) -> list[Any]:
+    def call(self, name: str, *args: object, rows: object = None, **kwargs: object) -> list[Any]:
         """Call a method of environments, and return the results, one per row.
 
         Args:
@@ -227,11 +227,11 @@ class EnvPool(StatesFace):
         """
         return self._values("call", (name, args, kwargs), rows)
 
-    def get_attr(self, name: str, *, rows: Any = None) -> list[Any]:
+    def get_attr(self, name: str, *, rows: object = None) -> list[Any]:
         """Return an attribute of environments, one value per row. Arguments as in `call`."""
         return self._values("get_attribute", (name,), rows)
 
-    def set_attr(self, name: str, values: Sequence[Any], *, rows: Any = None) -> None:
+    def set_attr(self, name: str, values: Sequence[object], *, rows: object = None) -> None:
         """Set an attribute of environments.
 
         Args:
@@ -246,7 +246,7 @@ class EnvPool(StatesFace):
         self._check_free(indices)
         self._engine.run("set_attribute", (list(values),), (name, False), rows=indices).raise_errors()
 
-    def render(self, *, rows: Any = None) -> list[Any]:
+    def render(self, *, rows: object = None) -> list[Any]:
         """Return the frame of each environment. Arguments as in `call`."""
         return self.call("render", rows=rows)
 
@@ -270,10 +270,10 @@ class EnvPool(StatesFace):
             return result
         return result._replace(observations=finish_rows(self.single_observation_space, result.observations))
 
-    def _indices(self, rows: Any) -> NDArray[np.intp] | None:
+    def _indices(self, rows: object) -> NDArray[np.intp] | None:
         return None if rows is None else checks.check_rows(rows, self.num_envs)
 
-    def _values(self, operation: str, arguments: tuple[Any, ...], rows: Any) -> list[Any]:
+    def _values(self, operation: str, arguments: tuple[object, ...], rows: object) -> list[Any]:
         """Perform an operation that returns one value per row."""
         indices = self._indices(rows)
         self._check_free(indices)

@@ -11,13 +11,12 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
-from planvec.codecs import LayerCodecs, Outcome, Proof, ResidentCodecs, ResidentState, Rows, Step
+from planvec.codecs import Env, LayerCodecs, Outcome, Proof, ResidentCodecs, ResidentState, Rows, Step
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.rows import (
     StateFormat,
@@ -37,7 +36,7 @@ from planvec.rows import (
 _CHECKERS = (OrderEnforcing, PassiveEnvChecker)
 
 
-def short_step(env: gymnasium.Env[Any, Any]) -> Step:
+def short_step(env: Env) -> Step:
     """Return a function with the outcomes of `env.step`, for an environment that was stepped twice."""
     # `OrderEnforcing` and `PassiveEnvChecker` have done their checks by then. The outermost `TimeLimit` is
     # counted here; its attributes stay what they would be.
@@ -53,7 +52,7 @@ def short_step(env: gymnasium.Env[Any, Any]) -> Step:
     if limit is None:
         return step
 
-    def step_and_count(action: Any) -> Outcome:
+    def step_and_count(action: object) -> Outcome:
         outcome = step(action)
         limit._elapsed_steps = elapsed = limit._elapsed_steps + 1
         if elapsed >= limit._max_episode_steps:
@@ -74,7 +73,7 @@ Ending = tuple[Any, dict[str, Any]]
 class EnvRow:
     """Steps one environment, and resets it when an episode has ended, as its mode wants."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], mode: AutoresetMode, passes_options: bool) -> None:
+    def __init__(self, env: Env, mode: AutoresetMode, passes_options: bool) -> None:
         self.env = env
         self.observation: Any = None  # the current observation; None before the first reset
         # `terminated`: whether the last step has terminated the episode, and no reset followed. `truncated`:
@@ -104,7 +103,7 @@ class EnvRow:
 
         self._reset = reset
 
-    def _checked_step(self, action: Any) -> Outcome:
+    def _checked_step(self, action: object) -> Outcome:
         outcome: Outcome = self.env.step(action)
         if self._is_stepped:
             self._step = short_step(self.env)  # the wrappers have done their checks
@@ -121,7 +120,7 @@ class EnvRow:
         self.observation = observation
         return observation, info
 
-    def step(self, action: Any) -> Outcome:
+    def step(self, action: object) -> Outcome:
         """Step the environment, or reset it in the step after an end, which ignores the action."""
         if self.is_lost:
             self.is_lost = False
@@ -177,7 +176,7 @@ class SavedRows(NamedTuple):
     rows: list[int]
     origin: str  # the environment and codec that the states belong to
     fingerprints: list[bytes]  # `StateCodec.fingerprint` of each row
-    states: NDArray[Any]  # `[B]`
+    states: np.ndarray  # `[B]`
     # what states do not hold: a `ResidentState` without a value, and whether the next step resets
     beside: list[tuple[ResidentState, bool]]
 
@@ -224,7 +223,7 @@ class ResidentStates:
 
     # -- states -------------------------------------------------------------------------------------
 
-    def get(self, indices: Sequence[int]) -> tuple[NDArray[Any], StateFormat]:
+    def get(self, indices: Sequence[int]) -> tuple[np.ndarray, StateFormat]:
         """Return the states of rows, `[B]`, and their format."""
         self.check_episodes(indices, "get_states")
         return self._dump(indices, self._save(indices))
@@ -237,9 +236,7 @@ class ResidentStates:
     def _save(self, indices: Sequence[int]) -> list[ResidentState]:
         return [self.codecs[index].save(self._rows[index].observation) for index in indices]
 
-    def _dump(
-        self, indices: Sequence[int], saved: Sequence[ResidentState]
-    ) -> tuple[NDArray[Any], StateFormat]:
+    def _dump(self, indices: Sequence[int], saved: Sequence[ResidentState]) -> tuple[np.ndarray, StateFormat]:
         codec = self.codecs[indices[0]].made()
         if len({self._form_of(index) for index in indices}) > 1:
             raise UnsupportedEnvError(
@@ -257,7 +254,7 @@ class ResidentStates:
         codec.dump(columns, states)
         return states, codec.format
 
-    def set(self, indices: Sequence[int], states: NDArray[Any]) -> list[Any]:
+    def set(self, indices: Sequence[int], states: np.ndarray) -> list[Any]:
         """Put rows into states, and return their observations. Their generators stay what they are."""
         observations, loaded = [], []
         for index, state in zip(indices, states, strict=True):  # all are checked before one is set
@@ -366,7 +363,7 @@ def pack_infos(
     return columns if encoded is None else encoded
 
 
-def kept(value: Any) -> Any:
+def kept(value: object) -> Any:
     """Return a copy that nobody else changes; the value itself, or parts of it, where it cannot be copied."""
     try:
         return own_copy(value)

@@ -22,6 +22,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_differing_spaces, batch_space, create_shared_memory
 from numpy.typing import NDArray
 
+from planvec.codecs import Env
 from planvec.errors import InvalidBatchError, WorkerTimeoutError
 from planvec.rows import copy_rows, empty_rows, finish_rows
 from planvec.vector import checks
@@ -53,7 +54,7 @@ _NO_MEMORY: Any = SimpleNamespace(Array=lambda code, size: None)
 
 
 def _batched(
-    mode: Any, spaces: Sequence[gymnasium.Space[Any]]
+    mode: object, spaces: Sequence[gymnasium.Space[object]]
 ) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
     """Return the batched space and the space of one observation."""
     batched: gymnasium.Space[Any]
@@ -144,13 +145,13 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
 
     def __init__(
         self,
-        env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]],
+        env_fns: Sequence[Callable[[], Env]],
         shared_memory: bool = True,
         copy: bool = True,
         context: str | None = None,
         daemon: bool = True,
-        worker: Any = None,
-        observation_mode: str | gymnasium.Space[Any] | tuple[Any, Any] = "same",
+        worker: object = None,
+        observation_mode: str | gymnasium.Space[object] | tuple[object, object] = "same",
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         max_concurrency: int | None = None,
         *,
@@ -238,7 +239,7 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         return self.reset_wait()
 
     def reset_async(
-        self, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
+        self, seed: int | Sequence[int | None] | None = None, options: Mapping[str, object] | None = None
     ) -> None:
         """Begin to reset environments. `reset_wait` returns the results."""
         self._check_open()
@@ -265,7 +266,7 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
 
     # -- step ---------------------------------------------------------------------------------------
 
-    def step(self, actions: Any) -> Step:
+    def step(self, actions: object) -> Step:
         """Step all environments. Returns as Gymnasium."""
         self._check_open()
         self._check_pending("step_async")
@@ -274,7 +275,7 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         log_and_raise(call)
         return self._stepped(call)
 
-    def step_async(self, actions: Any) -> None:
+    def step_async(self, actions: object) -> None:
         """Begin to step all environments. `step_wait` returns the results."""
         self._check_open()
         self._check_pending("step_async")
@@ -297,12 +298,12 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
 
     # -- environments -------------------------------------------------------------------------------
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def call(self, name: str, *args: object, **kwargs: object) -> tuple[Any, ...]:
         """Call a method of each environment, or read an attribute."""
         self.call_async(name, *args, **kwargs)
         return self.call_wait()
 
-    def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
+    def call_async(self, name: str, /, *args: object, **kwargs: object) -> None:
         """Begin to call a method of each environment. `call_wait` returns the results."""
         self._check_open()
         if name in _NOT_CALLED:
@@ -323,7 +324,7 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         """Return an attribute of each environment."""
         return self.call(name)
 
-    def set_attr(self, name: str, values: Any) -> None:
+    def set_attr(self, name: str, values: object) -> None:
         """Set an attribute: a list or tuple has one value per environment, anything else is set in all."""
         self._check_open()
         values = values if isinstance(values, (list, tuple)) else [values] * self.num_envs
@@ -386,7 +387,7 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         log_and_raise(call)
         return call
 
-    def _shown(self, observations: Any) -> Any:
+    def _shown(self, observations: object) -> Any:
         """Return observations in the form for users."""
         finished = finish_rows(self.single_observation_space, observations)
         if self.copy or isinstance(observations, list):

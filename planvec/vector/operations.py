@@ -33,7 +33,7 @@ _ALL = slice(None)
 _NONE, _FALSE = np.zeros(0), np.zeros(0, bool)
 
 
-def part_of(values: Any, rows: Rows) -> Any:
+def part_of(values: object, rows: Rows) -> Any:
     """Return rows of a list, or of a tree of arrays."""
     if not isinstance(values, list):
         return take_rows(values, rows)
@@ -57,7 +57,7 @@ class RowArrays:
         return cls(None, _NONE, _FALSE, _FALSE)
 
     def make(
-        self, observation_space: Space[Any], num_rows: int, allocate: Callable[..., Any] = np.empty
+        self, observation_space: Space[object], num_rows: int, allocate: Callable[..., Any] = np.empty
     ) -> None:
         """Make the arrays, each by `allocate(shape, dtype=...)`, if that was not done."""
         if self.observations is None:
@@ -179,7 +179,7 @@ class Reply:
     # position in the operation -> what the environment of that row raised
     errors: dict[int, RowFailure] = field(default_factory=dict)
     observations: list[Any] | None = None  # B observations, if their size varies; else None
-    rewards: NDArray[Any] | None = None  # `[B, ...]`, if they are not float64 numbers; else None
+    rewards: np.ndarray | None = None  # `[B, ...]`, if they are not float64 numbers; else None
     value: Any = None  # the results of calls, or states
     # what `save` would return after the operation, pickled; None if it was not saved
     snapshot: bytes | None = None
@@ -261,7 +261,7 @@ class RowsResult(NamedTuple):
     """Holds the results of rows."""
 
     observations: Any  # A tree of arrays `[B, ...]`, or a list if the size of observations varies
-    rewards: NDArray[Any]  # `[B]`, or `[B, ...]` if rewards are vectors
+    rewards: np.ndarray  # `[B]`, or `[B, ...]` if rewards are vectors
     terminated: NDArray[np.bool_]  # `[B]` bool
     truncated: NDArray[np.bool_]  # `[B]` bool
     infos: Any  # in the form of the face; `{}` if all are empty

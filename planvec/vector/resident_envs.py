@@ -21,6 +21,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from planvec.codecs import (
+    Env,
     EnvFunctions,
     Outcome,
     Proof,
@@ -79,7 +80,7 @@ def note_error(error: BaseException, index: int, reply: Reply) -> None:
     reply.errors[index] = RowFailure.of(error)
 
 
-def put_observations(space: gymnasium.Space[Any], observations: Sequence[Any], work: Work) -> None:
+def put_observations(space: gymnasium.Space[object], observations: Sequence[object], work: Work) -> None:
     """Write observations into arrays, converted to the dtype of the space as Gymnasium does."""
     # Those of rows that failed are left out. Wrong ones become errors of their rows.
     out, errors, rows = work.out.observations, work.reply.errors, work.at
@@ -108,7 +109,7 @@ def put_observations(space: gymnasium.Space[Any], observations: Sequence[Any], w
             errors[position] = RowFailure.of(EnvError(text))
 
 
-def _write(space: gymnasium.Space[Any], observations: Sequence[Any], out: Any, rows: Rows) -> None:
+def _write(space: gymnasium.Space[object], observations: Sequence[Any], out: Any, rows: Rows) -> None:
     if isinstance(space, spaces.Dict):
         for key, child in space.spaces.items():
             _write(child, [observation[key] for observation in observations], out[key], rows)
@@ -136,7 +137,7 @@ def _write(space: gymnasium.Space[Any], observations: Sequence[Any], out: Any, r
 
 
 def put_outcomes(
-    space: gymnasium.Space[Any],
+    space: gymnasium.Space[object],
     columns: Sequence[Sequence[Any]],  # observations, None where an environment raised; rewards; the flags
     work: Work,
     keeps_dtype: bool,
@@ -170,7 +171,7 @@ def put_outcomes(
     arrays.truncated[work.at] = _flags(truncated)
 
 
-def _rewards(given: Sequence[Any], reply: Reply) -> NDArray[Any]:
+def _rewards(given: Sequence[Any], reply: Reply) -> np.ndarray:
     """Return rewards as an array. Those of another shape than the first one become errors of their rows."""
     try:
         return np.array(given)
@@ -222,7 +223,7 @@ class ResidentEnvs:
 
     def __init__(
         self,
-        env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]],
+        env_fns: Sequence[Callable[[], Env]],
         options: EngineOptions,
         *,
         as_bytes: bool = False,  # whether infos go to another process
@@ -269,9 +270,7 @@ class ResidentEnvs:
         self._options, self._as_bytes = options, as_bytes
         self.progress = new_progress()  # the row at work; see `planvec.stepping.row_loop`
 
-    def _find_sharing(
-        self, env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]], used: str, saves_states: bool
-    ) -> Sharing:
+    def _find_sharing(self, env_fns: Sequence[Callable[[], Env]], used: str, saves_states: bool) -> Sharing:
         """Prepare states, and return why each environment needs a process of its own."""
         envs = [row.env for row in self.rows]
         why = same_layers(envs)
@@ -300,9 +299,7 @@ class ResidentEnvs:
             return [None] * len(self.rows)
         return [codec.proof for codec in self.states.codecs]
 
-    def _prepare_states(
-        self, proofs: Sequence[Callable[[], gymnasium.Env[Any, Any]] | Proof | str | None]
-    ) -> None:
+    def _prepare_states(self, proofs: Sequence[Callable[[], Env] | Proof | str | None]) -> None:
         try:
             self.states, self.inexact = ResidentStates(self.rows, proofs), ""
         except UnsupportedEnvError as error:
@@ -338,7 +335,7 @@ class ResidentEnvs:
 
     # -- one method per operation, called with its arguments ----------------------------------------
 
-    def step(self, work: Work, actions: Any) -> None:
+    def step(self, work: Work, actions: object) -> None:
         """Step rows, given actions: a tree of arrays `[B, ...]`, or a list of B actions."""
         rows, progress, listed = work.rows, self.progress, list_rows(self._action_space, actions)
         outcomes: list[Outcome] = []
@@ -374,7 +371,7 @@ class ResidentEnvs:
         return results
 
     def reset(
-        self, work: Work, seeds: Sequence[int | None], all_options: Sequence[Mapping[str, Any] | None]
+        self, work: Work, seeds: Sequence[int | None], all_options: Sequence[Mapping[str, object] | None]
     ) -> None:
         """Reset rows, with seeds and options, or None, which is without."""
         begun = self._run(
@@ -391,7 +388,7 @@ class ResidentEnvs:
                 self.give_up_states(str(error))
                 work.reply.inexact = self.inexact
 
-    def call(self, work: Work, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def call(self, work: Work, name: str, arguments: tuple[object, ...], keywords: dict[str, Any]) -> None:
         """Call a method of environments, or read an attribute if it cannot be called."""
         states = None if name == "render" else self.states
 
@@ -400,7 +397,7 @@ class ResidentEnvs:
 
         before = settings()
 
-        def call(env: Any) -> Any:
+        def call(env: object) -> Any:
             value = _attribute(env, name)
             return value(*arguments, **keywords) if callable(value) else value
 
@@ -415,7 +412,7 @@ class ResidentEnvs:
         """Call a function with each environment, which it must not change."""
         work.reply.value = self._run(work, lambda index: function(work.rows[index].env), None)
 
-    def set_attribute(self, work: Work, values: Sequence[Any], name: str, on_outermost: bool) -> None:
+    def set_attribute(self, work: Work, values: Sequence[object], name: str, on_outermost: bool) -> None:
         """Set an attribute, on the outermost wrapper or where it is found."""
 
         def set_attribute(index: int) -> None:
@@ -436,7 +433,7 @@ class ResidentEnvs:
         """Return the states of rows: `(states [B], StateFormat)`."""
         work.reply.value = self._exact_states().get(work.indices)
 
-    def set_states(self, work: Work, states: NDArray[Any]) -> None:
+    def set_states(self, work: Work, states: np.ndarray) -> None:
         """Put rows into states `[B]`."""
         self._show(work, self._exact_states().set(work.indices, states))
 
@@ -470,7 +467,7 @@ class ResidentEnvs:
         work.out.terminated[work.at] = [bool(row.terminated) for row in work.rows]
         work.out.truncated[work.at] = [bool(row.truncated) for row in work.rows]
 
-    def lose(self, work: Work, last_observations: Any) -> None:
+    def lose(self, work: Work, last_observations: object) -> None:
         """Mark rows whose episodes were lost with their worker. Their next step is a truncation."""
         observations = list_rows(self.observation_space, last_observations)
         for row, observation in zip(work.rows, observations, strict=True):
@@ -482,7 +479,7 @@ class ResidentEnvs:
         return self.states
 
 
-def _attribute(env: Any, name: str) -> Any:
+def _attribute(env: object, name: str) -> Any:
     """Return an attribute of an environment, looked up through its wrappers."""
     lookup = getattr(env, "get_wrapper_attr", None)
     return getattr(env, name) if lookup is None else lookup(name)
@@ -510,7 +507,7 @@ def has_attribute(name: str, env: Any) -> bool:
     return True
 
 
-def is_wrapped(wrapper_class: type, env: Any) -> bool:
+def is_wrapped(wrapper_class: type, env: object) -> bool:
     """Return whether an environment is wrapped by a class."""
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, wrapper_class):

@@ -18,6 +18,7 @@ from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from planvec.codecs import Env
 from planvec.errors import ClosedError
 from planvec.vector import checks
 from planvec.vector.engine import Engine
@@ -65,7 +66,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
 
     def __init__(
         self,
-        env_fns: list[Callable[[], gymnasium.Env[Any, Any]]],
+        env_fns: list[Callable[[], Env]],
         start_method: str | None = None,
         *,
         num_workers: int | None = None,
@@ -122,12 +123,12 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
         self._reset_options()
         return result.observations
 
-    def step_async(self, actions: Any) -> None:
+    def step_async(self, actions: object) -> None:
         """Begin to step all environments. `step_wait` returns the results."""
         self._check_free(None)
         self._call = self._engine.begin_step(actions)
 
-    def step_wait(self) -> tuple[Any, NDArray[Any], NDArray[np.bool_], tuple[dict[str, Any], ...]]:
+    def step_wait(self) -> tuple[Any, np.ndarray, NDArray[np.bool_], tuple[dict[str, Any], ...]]:
         """Wait for `step_async`, and return observations, rewards, the ends of episodes, and infos."""
         call, self._call = self._call, None
         if call is None:
@@ -154,14 +155,14 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
         """Return whether all environments have an attribute."""
         return all(self._values("apply", (partial(has_attribute, attr_name),), None))
 
-    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+    def set_attr(self, attr_name: str, value: object, indices: Indices = None) -> None:
         """Set an attribute of the outermost wrapper of environments."""
         rows = self._rows(indices)
         values = [value] * len(rows)
         self._engine.run("set_attribute", (values,), (attr_name, True), rows=rows).raise_errors()
 
     def env_method(
-        self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
+        self, method_name: str, *method_args: object, indices: Indices = None, **method_kwargs: object
     ) -> list[Any]:
         """Call a method of environments, and return the results."""
         return self._values("call", (method_name, method_args, method_kwargs), indices)
@@ -203,7 +204,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
             [indices] if isinstance(indices, (int, np.integer)) else list(indices)
         ]
 
-    def _values(self, operation: str, arguments: tuple[Any, ...], indices: Indices) -> list[Any]:
+    def _values(self, operation: str, arguments: tuple[object, ...], indices: Indices) -> list[Any]:
         """Return one value per index, in the order of the indices."""
         rows = self._rows(indices)
         distinct, inverse = np.unique(rows, return_inverse=True)

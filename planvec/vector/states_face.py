@@ -68,7 +68,7 @@ class StatesFace(ABC):
     def _check_free(self, rows: NDArray[np.intp] | None) -> None:
         """Check that no operation on these rows (None: all) is pending, and raise an error otherwise."""
 
-    def get_states(self, mask: Any = None) -> NDArray[Any]:
+    def get_states(self, mask: object = None) -> np.ndarray:
         """Return the exact states of environments, as `planvec.BatchEnv` and the planners take them.
 
         Args:
@@ -96,7 +96,7 @@ class StatesFace(ABC):
         states = np.concatenate([states for states, _ in replies])
         return states if call.order is None else states[call.order]
 
-    def set_states(self, states: Any, mask: Any = None) -> Any:
+    def set_states(self, states: object, mask: object = None) -> Any:
         """Put environments into states, and return their observations `[B, ...]`.
 
         What no state contains stays what it is: settings, and the generator from which the next resets draw.
@@ -120,7 +120,7 @@ class StatesFace(ABC):
         self._check_free(indices)
         return self._observations_of(self._engine.run("set_states", (array,), rows=indices))
 
-    def branch(self, row: int, into: Any) -> Any:
+    def branch(self, row: int, into: object) -> Any:
         """Put environments into the state of one of them, and return their observations `[B, ...]`.
 
         Args:
@@ -148,7 +148,7 @@ class StatesFace(ABC):
         call = self._engine.run("save")
         call.raise_errors()
         parts: list[dict[str, Any]] = []
-        arrays: dict[str, NDArray[Any]] = {}
+        arrays: dict[str, np.ndarray] = {}
         for chunk in call.chunks:
             for part in [] if chunk.reply is None else chunk.reply.value:
                 arrays |= arrays_of_states(f"states_{len(parts)}", part.states)

@@ -337,7 +337,7 @@ def _unpicklable(items: Any, what: str) -> dict[int, EnvError]:
 # -- Performs operations on the rows of one worker, in the process of the user -------------------------------
 
 
-def _fits_memory(actions: Any, target: Any) -> bool:
+def _fits_memory(actions: object, target: Any) -> bool:
     """Return whether actions have the structure, the dtypes and the shapes of the arrays in memory."""
     if isinstance(target, dict):
         return isinstance(actions, dict) and all(_fits_memory(actions[key], target[key]) for key in target)
@@ -435,7 +435,7 @@ class WorkerRows:
                 self._restart()
 
     def _send(self, chunk: Chunk) -> None:
-        def done(pending: Any) -> None:
+        def done(pending: object) -> None:
             # A handler that raised between two lines could leave a step in the journal and among those that
             # are sent again: it would be done twice.
             with DelayedSignals():

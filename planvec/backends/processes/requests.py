@@ -88,12 +88,12 @@ def read_answer(slot: Slot, payload: bytes) -> Answer:
 # The worker calls one of these functions. Attributes of a `PlanEnv` are those of its environment.
 
 
-def call_method(hosted: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_method(hosted: object, name: str, args: tuple[object, ...], kwargs: dict[str, Any]) -> Any:
     """Call a method of the hosted object."""
     return getattr(hosted, name)(*args, **kwargs)
 
 
-def get_attribute(hosted: Any, name: str) -> Any:
+def get_attribute(hosted: object, name: str) -> Any:
     """Read an attribute of the hosted object by its dotted name."""
     first, *rest = name.split(".")
     if isinstance(hosted, HasStepper):
@@ -101,7 +101,7 @@ def get_attribute(hosted: Any, name: str) -> Any:
     return resolve(hosted, [first, *rest])
 
 
-def set_attribute(hosted: Any, name: str, value: Any) -> None:
+def set_attribute(hosted: object, name: str, value: object) -> None:
     """Set an attribute of the hosted object."""
     if isinstance(hosted, HasStepper):
         hosted.stepper.env.set_wrapper_attr(name, value)
@@ -119,7 +119,7 @@ class HostedRequest(Request[Any]):
     payload: bytes  # the pickled function, name and further arguments
 
     @classmethod
-    def of(cls, function: Callable[..., Any], name: str, *arguments: Any) -> HostedRequest:
+    def of(cls, function: Callable[..., Any], name: str, *arguments: object) -> HostedRequest:
         """Return the request for `function(hosted, name, *arguments)`."""
         try:
             return cls(name, pickle_for_worker((function, name, arguments)))

@@ -52,7 +52,7 @@ class Slot:
 
     # Data of variable size is None here, and is sent in the message instead.
 
-    states: NDArray[Any] | None  # `[B]`, or None
+    states: np.ndarray | None  # `[B]`, or None
     state_blocks: NDArray[np.void] | None  # the same as blocks of bytes, which NumPy copies faster
     actions: Any  # A tree of arrays `[B, ...]`, or None
     dt: NDArray[np.int64]  # `[B]` int64
@@ -95,7 +95,7 @@ class Allocator:
         self._buffer = buffer
         self.offset = offset
 
-    def __call__(self, shape: Any, dtype: Any) -> NDArray[Any]:
+    def __call__(self, shape: Any, dtype: Any) -> np.ndarray:
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         dtype = np.dtype(dtype)
         start = -(-self.offset // _ALIGNMENT) * _ALIGNMENT
@@ -110,7 +110,7 @@ class Allocator:
 
 
 def _slot(description: EnvDescription, num_rows: int, allocate: Allocator) -> Slot:
-    def rows(space: Space[Any]) -> Any:
+    def rows(space: Space[object]) -> Any:
         return empty_rows(space, num_rows, allocate) if is_fixed(space) else None
 
     dtype = description.state_format.dtype

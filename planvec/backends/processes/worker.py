@@ -557,7 +557,7 @@ class ExternalProcess:
 
     # -- calls --------------------------------------------------------------------------------------
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> Promise[Any]:
+    def call(self, name: str, *args: object, **kwargs: object) -> Promise[Any]:
         """Call a method of the hosted object.
 
         Args:
@@ -582,7 +582,7 @@ class ExternalProcess:
         """
         return wait_for(self._submit(get_attribute, name))
 
-    def set_attr(self, name: str, value: Any) -> None:
+    def set_attr(self, name: str, value: object) -> None:
         """Set an attribute of the object; if the object is a `PlanEnv`, of its environment.
 
         No other process gets the value, nor does a replacement of this one. Use it for processes that do not
@@ -594,7 +594,7 @@ class ExternalProcess:
         """Return the base state of the hosted environment."""
         return wait_for(self.call("get_state"))
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state: object) -> None:
         """Set the base state of the hosted environment."""
         wait_for(self.call("set_state", state))
 
@@ -609,7 +609,13 @@ class ExternalProcess:
     ) -> Promise[Transitions]: ...
 
     def step_batch(
-        self, actions: Any, states: Any = None, dt: Any = 1, *, blocking: bool = True, **options: Any
+        self,
+        actions: object,
+        states: object = None,
+        dt: object = 1,
+        *,
+        blocking: bool = True,
+        **options: object,
     ) -> Transitions | Promise[Transitions]:
         """Call `PlanEnv.step_batch` in the process.
 
@@ -623,7 +629,7 @@ class ExternalProcess:
         promise: Promise[Transitions] = self.call("step_batch", actions, states, dt, **options)
         return wait_for(promise) if blocking else promise
 
-    def _submit(self, function: Callable[..., Any], name: str, *arguments: Any) -> Promise[Any]:
+    def _submit(self, function: Callable[..., Any], name: str, *arguments: object) -> Promise[Any]:
         self._worker.check()
         if self._worker.exit is not None:
             raise_exit(self._worker.exit)

@@ -66,13 +66,13 @@ Packed = tuple[bytes, list[Any]]
 _SMALL = 1 << 14  # bytes of an array up to which it stays in the pickle: Ray takes 70 us for each array
 
 
-def pack(value: Any) -> Packed:
+def pack(value: object) -> Packed:
     """Pack a value. Classes are pickled by name, so that the bytes are the same in every process."""
     buffers = _Buffers()
     return pickle.dumps(value, protocol=5, buffer_callback=buffers.add), buffers.contents
 
 
-def pack_by_value(value: Any, shared_states: SharedStates) -> Packed:
+def pack_by_value(value: object, shared_states: SharedStates) -> Packed:
     """Pack a value that may contain functions and classes of the user's script."""
     stream, buffers = io.BytesIO(), _Buffers()
     _Pickler(stream, buffers, shared_states).dump(value)
@@ -111,7 +111,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # which has no types
         super().__init__(stream, protocol=5, buffer_callback=buffers.add)
         self._buffers, self._shared_states = buffers, shared_states
 
-    def reducer_override(self, value: Any) -> Any:
+    def reducer_override(self, value: object) -> Any:
         if type(value) is SavedState and value.nbytes >= LARGE:
             restore, (data, *rest) = value.__reduce__()
             self._buffers.reference = self._shared_states.reference(value)

@@ -129,7 +129,7 @@ class ActorOptions:
         }
 
 
-def _mapping(options: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _mapping(options: Mapping[str, object], name: str) -> dict[str, Any]:
     """Return an option that must be a dict, or None."""
     value = options.get(name)
     if not isinstance(value, Mapping | None):
@@ -243,11 +243,11 @@ class RayWorker(WorkerClient):
         self._expect(self._actor.where.remote(), self._placed)
         self._expect(self._actor.live.remote(), lambda future: self._died(future.exception()))
 
-    def _expect(self, reference: Any, handle: Callable[[Any], None]) -> None:
+    def _expect(self, reference: object, handle: Callable[[Any], None]) -> None:
         """Call `handle(future)`, in a thread that waits, when a call of the present actor is done."""
         actor = self._actor
 
-        def handle_unless_replaced(future: Any) -> None:
+        def handle_unless_replaced(future: object) -> None:
             with self.lock:
                 if actor is self._actor and self._is_running:
                     handle(future)
@@ -487,7 +487,7 @@ class RayGroup(WorkerGroup):
             self._launcher.end()
 
 
-def _note_done(reference: weakref.ref[RayGroup], number: int, future: Any) -> None:
+def _note_done(reference: weakref.ref[RayGroup], number: int, future: object) -> None:
     """Note that a call is done, if anyone still waits for it."""
     group = reference()
     if group is not None:
@@ -512,7 +512,7 @@ def over_ray(
     *,
     num_workers: int | None,
     address: str | None,
-    actor_options: Mapping[str, Any] | None,
+    actor_options: Mapping[str, object] | None,
     timeout: float | None,
     max_restarts: int,
     audit: float,

@@ -46,17 +46,17 @@ class Box2DCodec(Codec):
     made_by_reset: tuple[str, ...]
     how = "the world's memory, as changes since the reset"
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: object) -> None:
         self._episodes: OrderedDict[tuple[Any, ...], Episode] = OrderedDict()
         self._current: Episode | None = None
         self._generator = b""
 
-    def get(self, env: Any) -> Any:
+    def get(self, env: object) -> Any:
         episode = self._current_episode(env)
         memory = episode.memory
         return episode.key, memory.digest, tuple(memory.get()), self._get_attributes(env)
 
-    def set(self, env: Any, value: Any) -> None:
+    def set(self, env: object, value: Any) -> None:
         key, digest, saved_world, saved_attributes = value
         episode = self._current
         if episode is None or episode.key != key or not self._is_in(env, episode):
@@ -84,7 +84,7 @@ class Box2DCodec(Codec):
         is_continued = seed is None and np_random is not None
         self._generator = generator_to_bytes(get_generator(env)) if is_continued else b""
 
-    def after_own_reset(self, env: Any) -> None:
+    def after_own_reset(self, env: object) -> None:
         self._current_episode(env)
 
     def _key(self, env: Any) -> tuple[Any, ...]:
@@ -92,7 +92,7 @@ class Box2DCodec(Codec):
         # They end with the generator that a reset without a seed has continued; b"" for a reset with a seed.
         return env.np_random_seed, self._generator
 
-    def _reset(self, env: Any, key: tuple[Any, ...], **arguments: Any) -> None:
+    def _reset(self, env: Any, key: tuple[Any, ...], **arguments: object) -> None:
         """Reset the environment with the arguments in a key."""
         seed, generator = key[0], key[-1]
         if not generator:
@@ -105,11 +105,11 @@ class Box2DCodec(Codec):
     def _release(self, episode: Episode) -> None:
         """Free what an episode holds and Python would not free."""
 
-    def _is_in(self, env: Any, episode: Episode) -> bool:
+    def _is_in(self, env: object, episode: Episode) -> bool:
         name = self.made_by_reset[0]
         return getattr(env, name) is episode.attributes[name]
 
-    def _current_episode(self, env: Any) -> Episode:
+    def _current_episode(self, env: object) -> Episode:
         """Return the episode that the environment is in."""
         episode = self._current
         if episode is None or not self._is_in(env, episode):
@@ -118,7 +118,7 @@ class Box2DCodec(Codec):
             episode = self._store_episode(env, self._key(env))
         return episode
 
-    def _store_episode(self, env: Any, key: tuple[Any, ...]) -> Episode:
+    def _store_episode(self, env: Any, key: tuple[object, ...]) -> Episode:
         """Store the episode that a reset has just begun."""
         attributes = {name: getattr(env, name) for name in self.made_by_reset}
         replaced = self._episodes.pop(key, None)
@@ -130,7 +130,7 @@ class Box2DCodec(Codec):
         self._episodes[key] = self._current = episode
         return episode
 
-    def _switch_to(self, env: Any, key: tuple[Any, ...]) -> Episode:
+    def _switch_to(self, env: object, key: tuple[object, ...]) -> Episode:
         """Put the environment into an episode, at any step of it."""
         previous = self._current
         if previous is not None and not self._is_in(env, previous):
@@ -187,10 +187,10 @@ class CarRacingCodec(Box2DCodec):
         seed, generator = super()._key(env)
         return seed, env.domain_randomize and env.road_color is not self._first_color, generator
 
-    def _reset(self, env: Any, key: tuple[Any, ...], **arguments: Any) -> None:
+    def _reset(self, env: object, key: tuple[object, ...], **arguments: object) -> None:
         super()._reset(env, key, options={"randomize": key[1]})
 
-    def _store_episode(self, env: Any, key: tuple[Any, ...]) -> Episode:
+    def _store_episode(self, env: Any, key: tuple[object, ...]) -> Episode:
         # The colours of the tiles, and of the polygons drawn for them, become rows of one array.
         colors = np.array([tile.color for tile in env.road])
         shared = {id(tile.color): colors[tile.idx] for tile in env.road}
@@ -368,7 +368,7 @@ _CODECS: dict[type, CodecMaker] = {
 }
 
 
-def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec:
+def codec_for_env(env: object, wrappers: WrapperSupport) -> FamilyCodec:
     """Return how the states of an environment are saved; see `FamilyModule`."""
     # The actions are replayed in three cases, since these environments neither copy nor pickle: planvec has
     # no codec for exactly this class; an unknown wrapper may change the world after its reset, which planvec

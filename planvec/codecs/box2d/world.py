@@ -348,7 +348,7 @@ class SavedWorld(NamedTuple):
 class WorldMemory:
     """Saves and restores one world."""
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: object) -> None:
         self._heap = heap = WorldHeap(world)
         self._num_base = len(heap.chunks)
         self._base_world = MEMORY[[at(heap.address + offset) for offset in WORLD_WORDS]]

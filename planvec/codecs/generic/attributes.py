@@ -20,7 +20,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from numpy.typing import NDArray
 
 from planvec.codecs.compare import dtype_text
 from planvec.errors import UnsupportedEnvError
@@ -52,16 +51,16 @@ RESEEDABLE = (np.random.Generator, np.random.RandomState, random.Random)
 _GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
 
 
-def is_reseedable(value: Any) -> bool:
+def is_reseedable(value: object) -> bool:
     """Return whether `reseed_generators` takes a value: one of `RESEEDABLE`, or a generator of PyTorch."""
     return isinstance(value, RESEEDABLE) or _is_of_torch(value)
 
 
-def _is_of_torch(value: Any) -> bool:
+def _is_of_torch(value: object) -> bool:
     return (type(value).__module__, type(value).__name__) == ("torch._C", "Generator")
 
 
-def hidden_generator(value: Any, seen: set[int] | None = None) -> bool:
+def hidden_generator(value: object, seen: set[int] | None = None) -> bool:
     """Return whether a function holds a random generator in a place where it cannot be saved."""
     # `seen` has the ids of the functions before it: they may hold each other.
     seen = set() if seen is None else seen
@@ -112,7 +111,7 @@ _CONSTANT_TYPES = (
 _COMPILERS = ("jax", "jaxlib", "numba")
 
 
-def is_compiled_function(value: Any) -> bool:
+def is_compiled_function(value: object) -> bool:
     """Return whether a value is a function that JAX or numba compiles."""
     return callable(value) and type(value).__module__.partition(".")[0] in _COMPILERS
 
@@ -129,7 +128,7 @@ def slot_names(cls: type) -> tuple[str, ...]:
     return tuple(names)
 
 
-def attributes_of(obj: Any) -> dict[str, Any]:
+def attributes_of(obj: object) -> dict[str, Any]:
     """Return the attributes of an object, those in `__slots__` included, in no particular order."""
     # A `__getattr__` of its class does not count: it may have an answer for any name, `__dict__` included.
     own = getattr(obj, "__dict__", None)
@@ -142,7 +141,7 @@ def attributes_of(obj: Any) -> dict[str, Any]:
     return attributes
 
 
-def spaces_in(space: gymnasium.Space[Any]) -> list[gymnasium.Space[Any]]:
+def spaces_in(space: gymnasium.Space[object]) -> list[gymnasium.Space[Any]]:
     """Return a space and all spaces in it."""
     found = [space]
     for value in vars(space).values():
@@ -155,7 +154,7 @@ def spaces_in(space: gymnasium.Space[Any]) -> list[gymnasium.Space[Any]]:
     return found
 
 
-def _is_constant(value: Any, target: Any) -> bool:
+def _is_constant(value: object, target: object) -> bool:
     """Return whether a value is left out of the pickle as long as an attribute holds it."""
     # A method of another object is saved together with that object, which may change.
     owner = getattr(value, "__self__", None)
@@ -164,13 +163,13 @@ def _is_constant(value: Any, target: Any) -> bool:
     return value is None or isinstance(value, _CONSTANT_TYPES) or is_compiled_function(value)
 
 
-def _is_render_mode(name: str, value: Any) -> bool:
+def _is_render_mode(name: str, value: object) -> bool:
     """Return whether an attribute is Gymnasium's render mode."""
     # It is left out, so that an environment that renders takes the states of one that does not.
     return name == "render_mode" and isinstance(value, str)
 
 
-def _unseeded(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
+def _unseeded(space: gymnasium.Space[object]) -> gymnasium.Space[Any]:
     """Return a copy of a space without its generator, which is seeded by the time of day."""
     unseeded = copy.copy(space)
     unseeded._np_random = None  # type: ignore[assignment]
@@ -185,7 +184,7 @@ def _unseeded(space: gymnasium.Space[Any]) -> gymnasium.Space[Any]:
 class Attributes:
     """Reads and writes the attributes of one object that may change."""
 
-    def __init__(self, target: Any, name: str, left_out: Sequence[str], later: Sequence[str] = ()) -> None:
+    def __init__(self, target: object, name: str, left_out: Sequence[str], later: Sequence[str] = ()) -> None:
         self.target = target  # the object
         self.name = name  # the name by which pickles refer to it
         self._slots = slot_names(type(target))
@@ -267,7 +266,7 @@ _MODULES = (
 _PREFIXES = tuple(f"{name}." for name in _MODULES)
 
 
-def is_simulator_object(value: Any) -> bool:
+def is_simulator_object(value: object) -> bool:
     """Return whether a value belongs to a simulator or a renderer."""
     kind: Any = type(value)
     return is_simulator_type(kind)
@@ -293,7 +292,7 @@ ATOMS = (str, bytes, int, float, bool, complex, type(None))  # numbers and text 
 _PLAIN = (*ATOMS, np.generic, enum.Enum, type)
 
 
-def token_of_atom(value: Any) -> bytes | None:
+def token_of_atom(value: object) -> bytes | None:
     """Return the bytes of a value without identity; None for any other."""
     if isinstance(value, enum.Enum):  # one object for each name
         return f"{type(value).__module__}.{type(value).__qualname__}.{value._name_};".encode()
@@ -318,7 +317,7 @@ def token_of_atom(value: Any) -> bytes | None:
     return None
 
 
-def sort_key(element: Any) -> tuple[str, bytes]:
+def sort_key(element: object) -> tuple[str, bytes]:
     """Return a key that sorts the elements of a plain set."""
     kind = type(element)
     if isinstance(element, (tuple, frozenset)):
@@ -329,7 +328,7 @@ def sort_key(element: Any) -> tuple[str, bytes]:
     return f"{kind.__module__}.{kind.__qualname__}", token
 
 
-def is_plain(elements: Collection[Any]) -> bool:
+def is_plain(elements: Collection[object]) -> bool:
     """Return whether a collection holds only values without identity, and tuples and frozen sets of them."""
     return all(
         isinstance(element, _PLAIN) or (isinstance(element, (tuple, frozenset)) and is_plain(element))
@@ -346,11 +345,11 @@ Place = tuple[str, int, tuple[int, ...], tuple[int, ...], str]
 class LibraryMemory:
     """Tells where in the memory of a library an array lies, and makes it again."""
 
-    def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
         self._arrays = arrays
         self._starts = sorted((int(array.ctypes.data), name) for name, array in arrays.items() if array.size)
 
-    def place_of(self, array: NDArray[Any]) -> Place | None:
+    def place_of(self, array: np.ndarray) -> Place | None:
         """Return the place of an array; None if it lies elsewhere."""
         if array.base is None or not is_in_library(array):
             return None
@@ -364,14 +363,14 @@ class LibraryMemory:
             "view of memory of the simulator that planvec does not save (a contact, a picture). Copy it"
         )
 
-    def array_at(self, place: Place) -> NDArray[Any]:
+    def array_at(self, place: Place) -> np.ndarray:
         """Return an array at a place."""
         name, offset, shape, strides, dtype = place
         buffer: Any = self._arrays[name]
         return np.ndarray(shape, dtype, buffer, offset, strides)
 
 
-def is_in_library(array: NDArray[Any]) -> bool:
+def is_in_library(array: np.ndarray) -> bool:
     """Return whether an array is a view of memory that a C library owns."""
     owner: Any = array
     while isinstance(owner, np.ndarray):

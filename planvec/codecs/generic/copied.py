@@ -16,9 +16,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
-from planvec.codecs.base import Codec, WrapperCodec, layer_name, layers_by_name
+from planvec.codecs.base import Codec, Env, WrapperCodec, layer_name, layers_by_name
 from planvec.codecs.generator import get_generator
 from planvec.codecs.generic.attributes import (
     ADVICE,
@@ -122,7 +121,7 @@ class ObjectGraph:
                 named[path] = value
         return named
 
-    def beside(self, env: Any, caches: Collection[str]) -> Beside:
+    def beside(self, env: object, caches: Collection[str]) -> Beside:
         """Return what watches the state beside the environment."""
         functions, spaces = {}, {}
         for path, value in self._named_at_start.items():
@@ -360,20 +359,20 @@ class GraphCodec:
     graph: ObjectGraph  # Saves the attributes of the object. `stack` joins the graphs of all layers.
     caches: Sequence[str] = ()  # variables beside the environment that may change; see `Copied`
 
-    def before_reset(self, saved: Any) -> None:
+    def before_reset(self, saved: object) -> None:
         self.graph.restore_initial()
 
-    def get(self, saved: Any) -> Any:
+    def get(self, saved: object) -> Any:
         return self.graph.save()
 
-    def set(self, saved: Any, value: Any) -> None:
+    def set(self, saved: object, value: Any) -> None:
         self.graph.restore(value)
 
-    def digests(self, saved: Any) -> dict[str, bytes]:
+    def digests(self, saved: object) -> dict[str, bytes]:
         """Return a digest of each attribute that is saved."""
         return self.graph.digests()
 
-    def reseed(self, saved: Any, seed: int) -> None:
+    def reseed(self, saved: object, seed: int) -> None:
         """Reseed the generators that the object keeps, apart from the `np_random` of an environment."""
         reseed_generators(self.graph.generators(), seed)
 
@@ -383,9 +382,7 @@ class CopiedCodec(GraphCodec, Codec):
 
     how = "a pickle of the attributes"
 
-    def __init__(
-        self, env: gymnasium.Env[Any, Any], constants: Sequence[str] = (), caches: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, env: Env, constants: Sequence[str] = (), caches: Sequence[str] = ()) -> None:
         self.caches = caches
         vars(env).setdefault("_np_random", None)
         # The generator is saved separately: that takes 1 us, pickling it would take 50.
@@ -434,7 +431,7 @@ class Copied:
         self.constants = tuple(constants)
         self.caches = tuple(caches)
 
-    def __call__(self, env: gymnasium.Env[Any, Any]) -> CopiedCodec:
+    def __call__(self, env: Env) -> CopiedCodec:
         return CopiedCodec(env, self.constants, self.caches)
 
 
@@ -454,11 +451,11 @@ class NamedField(NamedTuple):
     owner: str  # name of the class of the environment
     name: str  # name of the attribute
     kind: Any  # the type of its value
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     shape: tuple[int, ...]  # the shape of the array; () for a number
 
     @classmethod
-    def of(cls, env: Any, name: str) -> NamedField:
+    def of(cls, env: object, name: str) -> NamedField:
         """Return the field of an attribute."""
         value = getattr(env, name)
         kind, owner = type(value), type(env).__name__
@@ -473,13 +470,13 @@ class NamedField(NamedTuple):
             f"{value!r:.100} of type {kind.__name__}. Let the environment keep an array, or several numbers"
         )
 
-    def get(self, env: Any) -> Any:
+    def get(self, env: object) -> Any:
         """Return the value of the attribute: a number, or a copy of an array."""
         value: Any = getattr(env, self.name)
         if type(value) is self.kind:
             if self.kind is not np.ndarray:
                 return value
-            array: NDArray[Any] = value
+            array: np.ndarray = value
             if array.shape == self.shape and array.dtype == self.dtype:
                 return array.copy()
         elif self._is_alike(value):
@@ -494,7 +491,7 @@ class NamedField(NamedTuple):
             "types of numbers: let reset and step assign values of one type"
         )
 
-    def _is_alike(self, value: Any) -> bool:
+    def _is_alike(self, value: object) -> bool:
         """Return whether a number has another type that computes alike: of Python or of NumPy."""
         # The verification compares steps with both. An int, as `max(0, x)` returns it, may stand for a float.
         if self.kind is np.ndarray or not isinstance(value, (bool, int, float, np.generic)):
@@ -503,7 +500,7 @@ class NamedField(NamedTuple):
             return value == float(value)
         return bool(np.asarray(value).dtype == self.dtype)
 
-    def restored(self, value: Any) -> Any:
+    def restored(self, value: object) -> Any:
         """Return a value with the type that it had after a reset; an array is a copy."""
         if self.kind is np.ndarray:
             return np.array(value, self.dtype)
@@ -539,7 +536,7 @@ class Named:
         )
         return advice if self.draws else f"{advice}. If steps draw from np_random, let step take `random`"
 
-    def __call__(self, env: gymnasium.Env[Any, Any]) -> NamedCodec:
+    def __call__(self, env: Env) -> NamedCodec:
         return NamedCodec(env, self)
 
 
@@ -548,7 +545,7 @@ class NamedCodec(GraphCodec, Codec):
 
     how = "named attributes"
 
-    def __init__(self, env: gymnasium.Env[Any, Any], choice: Named) -> None:
+    def __init__(self, env: Env, choice: Named) -> None:
         self._choice = choice
         self.draws, self.constants = choice.draws, choice.constants
         vars(env).setdefault("_np_random", None)
@@ -560,7 +557,7 @@ class NamedCodec(GraphCodec, Codec):
         self._fields: tuple[NamedField, ...] = ()
         self._drawn_from: Any = None
 
-    def after_first_reset(self, env: Any) -> None:
+    def after_first_reset(self, env: object) -> None:
         missing = [name for name in self._choice.state if not hasattr(env, name)]
         if missing:
             present = sorted(name for name in vars(env) if not name.startswith("_"))
@@ -570,7 +567,7 @@ class NamedCodec(GraphCodec, Codec):
         self._fields = tuple(NamedField.of(env, name) for name in self._choice.state)
         self.dtype = np.dtype([(field.name, field.dtype, field.shape) for field in self._fields])
 
-    def before_reset(self, saved: Any) -> None:
+    def before_reset(self, saved: object) -> None:
         if not self._fields:  # what the first walk has changed shows in the next one
             self.graph.restore_initial()
         self._drawn_from = None
@@ -580,14 +577,14 @@ class NamedCodec(GraphCodec, Codec):
             elif name in attributes_of(saved):
                 delattr(saved, name)
 
-    def get(self, saved: Any) -> Any:
+    def get(self, saved: object) -> Any:
         return tuple([field.get(saved) for field in self._fields])
 
-    def set(self, saved: Any, value: Any) -> None:
+    def set(self, saved: object, value: Any) -> None:
         for field, number in zip(self._fields, value, strict=True):
             setattr(saved, field.name, field.restored(number))
 
-    def observe(self, env: Any) -> Any:
+    def observe(self, env: object) -> Any:
         return self._choice.observe(env, self.get(env))
 
     def reseed(self, saved: Any, seed: int) -> None:

@@ -84,7 +84,7 @@ _HAS_NO_NAMES = (str, bytes, bytearray, tuple, list, dict, set, frozenset, np.nd
 class NumberedObjects:
     """Numbers objects that a pickler need not write and an unpickler need not look up."""
 
-    def __init__(self, objects: Mapping[str, Any]) -> None:
+    def __init__(self, objects: Mapping[str, object]) -> None:
         self._by_name = objects
         self._names = sorted(objects)[:_MAX_NUMBERED]
         self._objects = [objects[name] for name in self._names]
@@ -94,7 +94,7 @@ class NumberedObjects:
         # To the unpickler they are out-of-band buffers, which it takes one by one as they are.
         self._header = pickle.PROTO + b"\x05" + _TAKE_NEXT * len(self._objects)
 
-    def with_objects(self, named: Mapping[str, Any]) -> NumberedObjects:
+    def with_objects(self, named: Mapping[str, object]) -> NumberedObjects:
         """Return the same numbers for another environment of the same kind."""
         return NumberedObjects(
             {
@@ -116,7 +116,7 @@ NOTHING_NUMBERED = NumberedObjects({})
 
 
 def numbered_in(
-    attributes: Iterable[Mapping[str, Any]], pickled: Iterable[Any], named: Mapping[str, Any]
+    attributes: Iterable[Mapping[str, object]], pickled: Iterable[object], named: Mapping[str, object]
 ) -> NumberedObjects:
     """Return what later pickles refer to by number, of what one has pickled."""
     objects: dict[str, Any] = {}
@@ -137,11 +137,11 @@ def numbered_in(
     return NumberedObjects(objects)
 
 
-def _attribute_names(attributes: Mapping[str, Any]) -> dict[str, str]:
+def _attribute_names(attributes: Mapping[str, object]) -> dict[str, str]:
     return {f"attribute {name}": name for name in attributes}
 
 
-def has_own_type(value: Any) -> bool:
+def has_own_type(value: object) -> bool:
     """Return whether few other objects have the type of a value, so that a callback for it costs little."""
     kind = type(value)
     return kind is object or not (kind.__module__ == "builtins" or isinstance(value, np.ndarray))
@@ -159,7 +159,7 @@ _HEAP_TYPE = 1 << 9  # flag of classes that Python code defines
 _CONTAINERS = (list, dict, tuple, set, frozenset, bytearray)
 
 
-def _reduced(obj: Any, short_forms: ShortForms, generators: list[Any]) -> Any:
+def _reduced(obj: object, short_forms: ShortForms, generators: list[Any]) -> Any:
     """Return the form in which both picklers write an object, and add it to generators; None: Python's."""
     if is_reseedable(obj):
         generators.append(obj)
@@ -170,7 +170,11 @@ class FastPickler:
     """Pickles with callbacks for the types of named objects, generators and `EzPickle` objects alone."""
 
     def __init__(
-        self, named: Iterable[Any], kinds: Iterable[type], short_forms: ShortForms, numbered: NumberedObjects
+        self,
+        named: Iterable[object],
+        kinds: Iterable[type],
+        short_forms: ShortForms,
+        numbered: NumberedObjects,
     ) -> None:
         self._short_forms = short_forms
         self._numbered = numbered
@@ -181,7 +185,7 @@ class FastPickler:
         self._names: dict[int, str] = {}
         self.generators: list[Any] = []  # the random generators that were pickled last
 
-    def dumps(self, value: Any, names: dict[int, str]) -> bytes:
+    def dumps(self, value: object, names: dict[int, str]) -> bytes:
         """Pickle a value."""
         self._names, self.generators = names, []
         self._short_forms.begin()
@@ -195,7 +199,7 @@ class FastPickler:
         """Return the objects to which the pickle that was written last could refer a second time."""
         return [obj for _, obj in self._pickler.memo.copy().values()]
 
-    def _reduce(self, obj: Any) -> Any:
+    def _reduce(self, obj: object) -> Any:
         name = self._names.get(id(obj))
         if name is not None:
             return Reading.named, (name,)
@@ -241,7 +245,7 @@ class ThoroughPickler(pickle.Pickler):
         self.has_sets = False  # whether a set was pickled
         self.kinds: set[type] = set()  # types for which `FastPickler` needs a callback
 
-    def dumps(self, value: Any) -> bytes:
+    def dumps(self, value: object) -> bytes:
         """Pickle a value. To be called once."""
         self._short_forms.begin()
         self._file.write(_THOROUGH)
@@ -251,7 +255,7 @@ class ThoroughPickler(pickle.Pickler):
             self.dump(content)
         return self._file.getvalue()
 
-    def persistent_id(self, obj: Any) -> Any:
+    def persistent_id(self, obj: object) -> Any:
         name = self._names.get(id(obj))
         kind: Any = type(obj)
         if name is not None:
@@ -273,14 +277,14 @@ class ThoroughPickler(pickle.Pickler):
             return (_OBJECT, self._index(obj, lambda: attributes_of(obj)), kind)
         return None
 
-    def _index(self, obj: Any, content: Any) -> int:
+    def _index(self, obj: object, content: Any) -> int:
         index = self._indices.get(id(obj))
         if index is None:
             index = self._indices[id(obj)] = len(self._later)
             self._later.append(content())
         return index
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: object) -> Any:
         if self._finds_tables:
             self._short_forms.tables.add(obj)
         reduced = _reduced(obj, self._short_forms, self.generators)

@@ -13,11 +13,9 @@ import pickle
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
-from planvec.codecs.base import Outcome, Rows, StateCodec, WrapperCodec, with_own_action
+from planvec.codecs.base import Env, Outcome, Rows, StateCodec, WrapperCodec, with_own_action
 from planvec.codecs.compare import origin_of
 from planvec.codecs.generator import reseed_generator
 from planvec.codecs.reported_masks import ReportedMask
@@ -46,9 +44,7 @@ class ReplayCodec(StateCodec):
 
     how = "replay of the actions"
 
-    def __init__(
-        self, env: gymnasium.Env[Any, Any], wrappers: Sequence[tuple[Any, WrapperCodec]] = ()
-    ) -> None:
+    def __init__(self, env: Env, wrappers: Sequence[tuple[object, WrapperCodec]] = ()) -> None:
         super().__init__(with_own_action(self._step, env.action_space))
         self._env = env
         self._wrappers = wrappers
@@ -80,14 +76,14 @@ class ReplayCodec(StateCodec):
             self._mask = ReportedMask(self._env.action_space)
             self.current_mask = self._mask.current
 
-    def _noted(self, observation: Any, info: dict[str, Any], has_ended: bool) -> bytes:
+    def _noted(self, observation: object, info: dict[str, Any], has_ended: bool) -> bytes:
         """Remember the legal actions that a reset or a step has reported, and return their bytes."""
         if self._mask is None:
             return b""
         self._mask.note(observation, info, has_ended)
         return self._mask.get()
 
-    def _step(self, action: Any) -> Outcome:
+    def _step(self, action: object) -> Outcome:
         history, self._current = self._current, None  # stays None if the step fails
         assert history is not None
         event = pickle.dumps(action)
@@ -115,14 +111,14 @@ class ReplayCodec(StateCodec):
                 self._step(event)
                 self.num_replayed_steps += 1
 
-    def _get(self, observation: Any) -> _History:
+    def _get(self, observation: object) -> _History:
         assert self._current is not None
         return self._current
 
     def observe(self) -> Any:
         return self._observation
 
-    def load(self, states: NDArray[Any]) -> Rows:
+    def load(self, states: np.ndarray) -> Rows:
         rows = [pickle.loads(bytes(state)) for state in states]
         masks = [state.action_mask for state in states]
         values = [
@@ -131,7 +127,7 @@ class ReplayCodec(StateCodec):
         terminated, truncated = [row[1] for row in rows], [row[2] for row in rows]
         return Rows(values, [0] * len(rows), terminated, truncated)
 
-    def dump(self, rows: Rows, out: NDArray[Any]) -> None:
+    def dump(self, rows: Rows, out: np.ndarray) -> None:
         for row, (history, _, terminated, truncated) in enumerate(zip(*rows, strict=True)):
             data = pickle.dumps((tuple(history[:3]), terminated, truncated), protocol=5)
             out[row] = SavedState(data, self.format.origin, action_mask=history.mask)

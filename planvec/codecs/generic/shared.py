@@ -99,7 +99,7 @@ class Sharing(NamedTuple):
     is_seen: bool = False
 
 
-def same_layers(envs: Sequence[Any]) -> str:
+def same_layers(envs: Sequence[object]) -> str:
     """Return why environments need a process each if they, or what wrappers hold, are one object; else ""."""
     seen: dict[int, int] = {}
     for row, env in enumerate(envs):
@@ -142,7 +142,7 @@ class EnvFunctions:
 
 
 def find_shared(
-    envs: Sequence[Any],
+    envs: Sequence[object],
     env_fns: Sequence[Callable[[], Any]],
     caches: Collection[str] = (),
     *,
@@ -165,7 +165,7 @@ def find_shared(
     return sharing, None if sharing.why or len(envs) == 1 else watch
 
 
-def outside_object(env: Any) -> str:
+def outside_object(env: object) -> str:
     """Return which object of an environment may speak with other processes; "" if none does."""
     # No other one must be stepped for a proof then: it would take from a queue, or wait at a barrier.
     for path, value in _entries(env):
@@ -178,7 +178,7 @@ def outside_object(env: Any) -> str:
 # -- objects --------------------------------------------------------------------------------------------
 
 
-def _entries(env: Any, some: Sequence[Any] | None = None) -> Iterator[Entry]:
+def _entries(env: object, some: Sequence[object] | None = None) -> Iterator[Entry]:
     """Iterate over the objects that (some) layers of an environment hold, also in closures of functions."""
     layers = layers_of(env)
     roots = [
@@ -190,7 +190,7 @@ def _entries(env: Any, some: Sequence[Any] | None = None) -> Iterator[Entry]:
     return entries_of(roots, layers, enter_functions=True)
 
 
-def _is_mutable(value: Any) -> bool:
+def _is_mutable(value: object) -> bool:
     if isinstance(value, np.ndarray):
         return value.flags.writeable
     is_frozen = getattr(getattr(type(value), "__dataclass_params__", None), "frozen", False)
@@ -207,7 +207,7 @@ def _held_by_two(rows: Iterable[Iterable[Entry]]) -> Iterator[Entry]:
                 yield entry
 
 
-def _shared_object(envs: Iterable[Any], watch: Watch) -> str:
+def _shared_object(envs: Iterable[object], watch: Watch) -> str:
     """Return which object two environments hold; "" if there is none."""
     # What modules, classes and default arguments hold, and what functions hand to environments, does not
     # count if no method changes it in place, as far as the code shows. The trial watches it, too.
@@ -231,7 +231,7 @@ class Watch:
     """Compares what lies beside environments at two times."""
 
     def __init__(
-        self, envs: Sequence[Any], env_fns: Sequence[Callable[[], Any]], caches: Collection[str]
+        self, envs: Sequence[object], env_fns: Sequence[Callable[[], Any]], caches: Collection[str]
     ) -> None:
         first = {tuple(map(type, layers_of(env))): env for env in reversed(envs)}.values()
         entries = [entry for env in first for entry in _entries(env)]
@@ -288,19 +288,19 @@ class Watch:
                     break
         return found
 
-    def is_changed(self, path: str, value: Any) -> bool:
+    def is_changed(self, path: str, value: object) -> bool:
         """Return whether a method may change an object in place that an attribute on a path holds."""
         if not self._is_known(value) or type(value) in self._reader.changing or is_drawn(value):
             return True
         return any(name in self._reader.changed_on_self for name in re.findall(r"\.(\w+)", path))
 
-    def _is_known(self, value: Any) -> bool:
+    def _is_known(self, value: object) -> bool:
         """Return whether an object is one that the code changes in ways that can be read."""
         kind = type(value)
         is_data = isinstance(value, CONTAINERS) or kind.__module__.partition(".")[0] in _DATA
         return is_data or self._reader.is_own(kind)
 
-    def present(self, more: Sequence[gymnasium.Space[Any]] = ()) -> dict[str, Any]:
+    def present(self, more: Sequence[gymnasium.Space[object]] = ()) -> dict[str, Any]:
         """Return the variables, and the states of global generators and of those of spaces."""
         # These are the spaces beside environments, and some more.
         found = self.variables()
@@ -365,7 +365,7 @@ def _beside(classes: Iterable[type]) -> Iterator[Entry]:
 # -- the trial ------------------------------------------------------------------------------------------
 
 
-def _try(env: Any, make_env: Callable[[], Any], watch: Watch, possible: str) -> Sharing:
+def _try(env: object, make_env: Callable[[], Any], watch: Watch, possible: str) -> Sharing:
     """Make two more environments and step them. Returns what they share with each other."""
     made: list[Any] = []
     variables = watch.variables()

@@ -177,7 +177,7 @@ class _Call(NamedTuple):
 class CodeReader:
     """Reads functions and classes, and the functions and classes that they use."""
 
-    def __init__(self, roots: Iterable[Any], packages: Iterable[str]) -> None:
+    def __init__(self, roots: Iterable[object], packages: Iterable[str]) -> None:
         self._packages = {*packages}
         self._seen: dict[int, Any] = {}  # keeps the objects alive, with their ids
         # path -> namespace and name, of the variables of modules and classes that the code uses
@@ -226,7 +226,7 @@ class CodeReader:
         # texts that say what the code changes, or draws from, that others in the process share
         self.uses = [use for use in uses if not use.endswith(_HARMLESS)]
 
-    def is_own(self, value: Any) -> bool:
+    def is_own(self, value: object) -> bool:
         """Return whether a class, function or module belongs to the program, or to a package that is read."""
         name = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
         if not isinstance(name, str):
@@ -237,7 +237,7 @@ class CodeReader:
         path = getattr(sys.modules.get(name), "__file__", None)
         return package != "planvec" and isinstance(path, str) and not is_installed(path)
 
-    def _is_new(self, value: Any) -> bool:
+    def _is_new(self, value: object) -> bool:
         is_new = id(value) not in self._seen
         self._seen[id(value)] = value
         return is_new
@@ -512,7 +512,7 @@ def _bodies_of(function: types.FunctionType, owner: type | None, is_of_class: bo
     return bodies
 
 
-def _may_change(value: Any) -> bool:
+def _may_change(value: object) -> bool:
     """Return whether an object can change, as far as its type tells."""
     if isinstance(value, (type, types.ModuleType)) or functions_in(value):
         return False
@@ -526,12 +526,12 @@ def _name_of(value: Any) -> str:
     )
 
 
-def is_drawn(value: Any) -> bool:
+def is_drawn(value: object) -> bool:
     """Return whether an object is a generator of random numbers, or an iterator."""
     return isinstance(value, RESEEDABLE) or (hasattr(value, "__next__") and not isinstance(value, type))
 
 
-def functions_in(value: Any) -> list[types.FunctionType]:
+def functions_in(value: object) -> list[types.FunctionType]:
     """Return the functions behind a function, a method, a property, or what a decorator returned."""
     value = getattr(value, "py_func", value) if not isinstance(value, type) else None  # of numba
     if isinstance(value, types.FunctionType):
@@ -548,7 +548,7 @@ def functions_in(value: Any) -> list[types.FunctionType]:
     return functions_in(wrapped) if isinstance(wrapped, types.FunctionType) else []
 
 
-def global_generator(value: Any, path: str = "") -> str:
+def global_generator(value: object, path: str = "") -> str:
     """Return the module whose global generator an object is or uses; "" if it uses none."""
     owner = getattr(value, "__self__", value)
     if owner is random or owner is random._inst:

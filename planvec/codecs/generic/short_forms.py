@@ -149,7 +149,7 @@ _MIN_BYTES = 16 << 10  # size of the smallest array that is a table
 class _Table:
     """Holds an array and its content at the start."""
 
-    def __init__(self, array: NDArray[Any], name: str) -> None:
+    def __init__(self, array: np.ndarray, name: str) -> None:
         self.array, self.name = array, name
         self._first = array.copy(order="K")  # of an array of objects, it keeps the objects alive
         self._form = _form_of(array)
@@ -158,7 +158,7 @@ class _Table:
     def is_unchanged(self) -> bool:
         return _form_of(self.array) == self._form and is_equal_memory(*self._place)
 
-    def restore(self) -> NDArray[Any]:
+    def restore(self) -> np.ndarray:
         if self.is_unchanged():
             return self.array
         if _form_of(self.array) != self._form:  # resized, reshaped or made read-only
@@ -167,7 +167,7 @@ class _Table:
         return self.array
 
 
-def _form_of(array: NDArray[Any]) -> tuple[Any, ...]:
+def _form_of(array: np.ndarray) -> tuple[Any, ...]:
     """Return all of an array but its content."""
     return array.shape, array.strides, array.dtype, array.flags.writeable, array.ctypes.data
 
@@ -183,7 +183,7 @@ class Tables:
         """Return the names, which depend on the order of the arrays and on their content."""
         return [table.name for table in self._by_id.values()]
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         """Make a value a table if it is a large array whose memory shows every change."""
         if type(value) is not np.ndarray or value.nbytes < _MIN_BYTES or id(value) in self._by_id:
             return
@@ -199,12 +199,12 @@ class Tables:
         table = _Table(value, f"table {len(self._by_id)} {digest[:16]}")
         self._by_id[id(value)] = self._by_name[table.name] = table
 
-    def name_of(self, array: Any) -> str | None:
+    def name_of(self, array: object) -> str | None:
         """Return the name of an array; None if it is no table, or has changed."""
         table = self._by_id.get(id(array))
         return None if table is None or not table.is_unchanged() else table.name
 
-    def resolve(self, name: str) -> NDArray[Any]:
+    def resolve(self, name: str) -> np.ndarray:
         """Return an array by its name, with its content at the start."""
         table = self._by_name.get(name)
         if table is None:
@@ -266,7 +266,7 @@ class ShortForms:
             self._see(obj)
         return None
 
-    def _see(self, part: Any) -> None:
+    def _see(self, part: object) -> None:
         """Notice a part of a generator. `shares_parts` becomes True if it is met for the second time."""
         self.shares_parts |= id(part) in self._parts
         self._parts.add(id(part))
@@ -344,7 +344,7 @@ class Reading(threading.local):
         return generator
 
     @staticmethod
-    def new_bit_generator(kind: Any, seed_sequence: Any, state: Any) -> Any:
+    def new_bit_generator(kind: Any, seed_sequence: object, state: object) -> Any:
         """Return a new bit generator with a seed sequence, in a state."""
         generator = kind(seed_sequence)
         generator.state = state
@@ -358,14 +358,14 @@ class Reading(threading.local):
         return generator
 
     @staticmethod
-    def in_library(place: Place) -> NDArray[Any]:
+    def in_library(place: Place) -> np.ndarray:
         """Return an array at a place in the memory of a library."""
         memory = _reading._short_forms.memory
         assert memory is not None
         return memory.array_at(place)
 
     @staticmethod
-    def table(name: str) -> NDArray[Any]:
+    def table(name: str) -> np.ndarray:
         """Return an array that never changes."""
         return _reading._short_forms.tables.resolve(name)
 

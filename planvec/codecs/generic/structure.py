@@ -105,7 +105,7 @@ def _new_generator(state: bytes) -> Any:
 
 def _new_tensor(
     kind: Any,
-    storage: Any,
+    storage: object,
     dtype: str,
     offset: int,
     shape: tuple[int, ...],
@@ -123,7 +123,7 @@ def _new_tensor(
     return tensor.requires_grad_(requires_grad)
 
 
-def _set_state(tensor: Any, state: tuple[Any, dict[str, Any]]) -> None:
+def _set_state(tensor: Any, state: tuple[object, dict[str, Any]]) -> None:
     tensor.grad, attributes = state
     vars(tensor).update(attributes)
 
@@ -139,7 +139,7 @@ _VALUES = (
 )
 
 
-def without_constructor(obj: Any) -> Any:
+def without_constructor(obj: object) -> Any:
     """Return the pickled form of an `EzPickle` object: its attributes, not its constructor's arguments."""
     if not isinstance(obj, EzPickle):
         return None
@@ -151,18 +151,18 @@ def new_object(cls: type) -> Any:
     return object.__new__(cls)
 
 
-def set_attributes(obj: Any, attributes: dict[str, Any]) -> None:
+def set_attributes(obj: object, attributes: dict[str, Any]) -> None:
     """Set attributes, those in slots included, without a call of the object's own `__setattr__`."""
     for name, value in attributes.items():
         object.__setattr__(obj, name, value)
 
 
-def is_by_value(value: Any) -> bool:
+def is_by_value(value: object) -> bool:
     """Return whether it has no influence which of several equal objects a value is."""
     return isinstance(value, _VALUES) and not type(value).__dictoffset__
 
 
-def parts_of(value: Any) -> tuple[bytes, list[Any]]:
+def parts_of(value: object) -> tuple[bytes, list[Any]]:
     """Return bytes that stand for an object itself, and the objects that it holds."""
     # The parts of a set have no order.
     if isinstance(value, np.ndarray):
@@ -189,7 +189,7 @@ def memory_of(value: Any) -> tuple[int, int] | None:
     return low, high + value.itemsize
 
 
-def _parts(value: Any) -> list[Any]:
+def _parts(value: object) -> list[Any]:
     if isinstance(value, dict):
         return [*_flat(value.items()), *_attributes(value)]
     if isinstance(value, (set, frozenset)):
@@ -221,7 +221,7 @@ def _parts(value: Any) -> list[Any]:
     return _reduced(value)
 
 
-def _reduced(value: Any) -> list[Any]:
+def _reduced(value: object) -> list[Any]:
     """Return what a pickle of an object would hold."""
     kind = type(value)
     has_own = any(
@@ -241,7 +241,7 @@ def _reduced(value: Any) -> list[Any]:
     return [*reduced[1:2], state, *([] if items is None else items), *_flat([] if pairs is None else pairs)]
 
 
-def copies_on_write(value: Any) -> bool:
+def copies_on_write(value: object) -> bool:
     """Return whether an object copies memory that it shares with others of its kind before it changes it."""
     if type(value).__module__.partition(".")[0] != "pandas":
         return False
@@ -259,11 +259,11 @@ def _cycle(value: Any) -> list[Any]:
     return [period, (len(period) - len(remaining)) % max(len(period), 1)]
 
 
-def _attributes(value: Any) -> list[Any]:
+def _attributes(value: object) -> list[Any]:
     return _flat(sorted(attributes_of(value).items(), key=lambda pair: str(pair[0])))
 
 
-def _flat(pairs: Iterable[tuple[Any, Any]]) -> list[Any]:
+def _flat(pairs: Iterable[tuple[object, object]]) -> list[Any]:
     return [part for pair in pairs for part in pair]
 
 
@@ -284,7 +284,7 @@ def _flat(pairs: Iterable[tuple[Any, Any]]) -> list[Any]:
 class ElementOrders:
     """Orders the elements of the sets in a graph of objects."""
 
-    def __init__(self, roots: Iterable[Any], names: Mapping[int, str]) -> None:
+    def __init__(self, roots: Iterable[object], names: Mapping[int, str]) -> None:
         self._roots, self._names = [*roots], names
         self._graph: _Graph | None = None
 
@@ -326,7 +326,7 @@ class _Graph:
                 pairs = zip(map(self._color_of, node.parts), node.elements, strict=True)
                 self.orders[id(source)] = [element for _, element in sorted(pairs, key=itemgetter(0))]
 
-    def _fixed(self, value: Any) -> bytes | None:
+    def _fixed(self, value: object) -> bytes | None:
         """Return the colour of an object that needs no refinement, else None."""
         anchor = self._anchors.get(id(value))
         if anchor is not None:
@@ -418,7 +418,7 @@ def _mix(data: bytes) -> bytes:
 SHARED_MEMORY = "(arrays that share memory)"  # key of the digest that tells which arrays share memory
 
 
-def digests_of(roots: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, bytes]:
+def digests_of(roots: Mapping[str, object], names: Mapping[int, str]) -> dict[str, bytes]:
     """Return a digest of each root, and one of the memory that arrays share."""
     orders = ElementOrders(roots.values(), names)
     indices: dict[int, int] = {}  # id of each object -> the order in which it was met
@@ -426,7 +426,7 @@ def digests_of(roots: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, 
     # Where the memory of an object begins and ends, its index, whether it is copied before it changes.
     memories: list[tuple[int, int, int, bool]] = []
 
-    def visit(value: Any, is_lazy: bool) -> tuple[bytes, list[Any]]:
+    def visit(value: object, is_lazy: bool) -> tuple[bytes, list[Any]]:
         """Return the bytes that stand for an object itself, and the objects that it holds."""
         name = names.get(id(value))
         token = token_of_atom(value) if name is None else f"name {name};".encode()
@@ -470,6 +470,6 @@ def digests_of(roots: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, 
     return digests
 
 
-def digests_apart(roots: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, bytes]:
+def digests_apart(roots: Mapping[str, object], names: Mapping[int, str]) -> dict[str, bytes]:
     """Return a digest of each root, whatever it shares with the others."""
     return {name: digests_of({name: value}, names)[name] for name, value in roots.items()}

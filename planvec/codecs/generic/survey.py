@@ -64,7 +64,7 @@ class Entry(NamedTuple):
 
 def entries_of(
     roots: Iterable[Entry],
-    stop_at: Iterable[Any] = (),
+    stop_at: Iterable[object] = (),
     enter_sets: bool = True,
     enter_simulators: bool = False,
     enter_functions: bool = False,
@@ -118,7 +118,7 @@ def _children(entry: Entry) -> Iterator[Entry]:
     yield from (Entry(f"{path}.{name}", attributes[name]) for name in sorted(attributes, key=str))
 
 
-def is_nameable(value: Any) -> bool:
+def is_nameable(value: object) -> bool:
     """Return whether an object inside others is constant, but would lose its identity in a pickle."""
     if isinstance(value, _NAMEABLE) or is_compiled_function(value) or is_simulator_object(value):
         return True
@@ -133,7 +133,7 @@ def _is_importable(obj: types.FunctionType | type) -> bool:
     return found is obj
 
 
-def own_classes(values: Iterable[Any]) -> list[type]:
+def own_classes(values: Iterable[object]) -> list[type]:
     """Return the classes of objects and their bases, without those of `_FOREIGN` packages."""
     # In the order of their names, which is the same in every process.
     kinds = {id(kind): kind for kind in map(type, values)}
@@ -272,7 +272,7 @@ class Beside:
         return digests_apart(kept, self._layers)
 
 
-def first_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def first_change(before: Mapping[str, object], after: Mapping[str, object]) -> str:
     """Return the name of what has changed; "" if nothing has."""
     return next((name for name in {**before, **after} if before.get(name) != after.get(name)), "")
 
@@ -286,7 +286,7 @@ def global_generators() -> dict[str, Any]:
     }
 
 
-def generator_states(space: gymnasium.Space[Any]) -> list[str | None]:
+def generator_states(space: gymnasium.Space[object]) -> list[str | None]:
     """Return the states of the generators of a space and of the spaces in it, as texts, or None."""
     generators = [inner._np_random for inner in spaces_in(space)]
     return [None if generator is None else repr(generator.bit_generator.state) for generator in generators]

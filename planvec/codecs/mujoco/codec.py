@@ -184,7 +184,7 @@ def _blocks_of(model: Any) -> list[tuple[int, int]]:
     return blocks
 
 
-def _arrays_of(owner: Any, prefixes: tuple[str, ...] = ()) -> list[tuple[int, int]]:
+def _arrays_of(owner: object, prefixes: tuple[str, ...] = ()) -> list[tuple[int, int]]:
     """Return the address and the size of each array of a model, or of its options."""
     arrays = []
     for name in dir(owner):
@@ -253,7 +253,7 @@ class Simulation:
         mujoco.mj_getState(self._model, data, self._state, INTEGRATION)
         self._first_state = self._state.copy()
         self._first_arrays = [(array, array.copy()) for array in _arrays(data, _DERIVED)]
-        self._views: list[NDArray[Any]] = []
+        self._views: list[np.ndarray] = []
         # names and sizes of the parts of a value
         self.layout: list[tuple[str, int]] = [("mjSTATE_INTEGRATION", self._num_state)]
         derived = _ACCELERATIONS if way.recomputes and not way.saves_all else _DERIVED
@@ -306,7 +306,7 @@ class Simulation:
             self._contacts.set(contacts)
 
 
-def _arrays(data: Any, names: Iterable[str]) -> list[NDArray[Any]]:
+def _arrays(data: object, names: Iterable[str]) -> list[np.ndarray]:
     """Return the arrays of a simulation that have elements. Versions of MuJoCo differ in their arrays."""
     arrays = [getattr(data, name, None) for name in names]
     return [array for array in arrays if isinstance(array, np.ndarray) and array.size]
@@ -320,14 +320,14 @@ def _is_read(array: str, names: Collection[str]) -> bool:
     return rest in names and any(accessor in names for accessor in _ACCESSORS.get(kind, ()))
 
 
-def model_bytes(model: Any) -> NDArray[np.uint8]:
+def model_bytes(model: object) -> NDArray[np.uint8]:
     """Return the content of a whole model."""
     content = np.empty(mujoco.mj_sizeModel(model), np.uint8)
     mujoco.mj_saveModel(model, None, content)
     return content
 
 
-def check_sleep(env: Any, model: Any) -> None:
+def check_sleep(env: object, model: Any) -> None:
     """Check that no body can fall asleep."""
     if model.opt.enableflags & int(getattr(mujoco.mjtEnableBit, "mjENBL_SLEEP", 0)):
         raise UnsupportedEnvError(
@@ -358,7 +358,7 @@ _INSIDE = ("__func__", "fget", "fset", "fdel", "func")
 _MAX_ITEMS = 1000
 
 
-def _names_reached(values: Iterable[Any]) -> set[str]:
+def _names_reached(values: Iterable[object]) -> set[str]:
     """Return the names and strings in the functions of some objects, and in those that these may call."""
     # Functions that are reached through variables of a module are included. The result is the same in every
     # process.
@@ -420,7 +420,7 @@ def _names_of(code: types.CodeType) -> set[str]:
 # attributes, in which the objects of MuJoCo are referred to by name.
 
 
-def _objects_in(env: Any) -> dict[str, Any]:
+def _objects_in(env: object) -> dict[str, Any]:
     """Return the objects that an unwrapped environment holds, and those of simulators, by path."""
     name = layer_name(env)
     roots = [Entry(f"{name}.{key}", value) for key, value in sorted(vars(env).items())]
@@ -436,7 +436,7 @@ class SimulationsCodec(GraphCodec, Codec):
 
     how = "the physics, and a pickle of the attributes"
 
-    def __init__(self, env: Any, way: Way) -> None:
+    def __init__(self, env: object, way: Way) -> None:
         vars(env).setdefault("_np_random", None)
         objects = _objects_in(env)
         names = _names_reached([env, *objects.values()])
@@ -466,23 +466,23 @@ class SimulationsCodec(GraphCodec, Codec):
         members += [Attributes(value, path, []) for path, value in extended.items()]
         self.graph = ObjectGraph(members, layers_by_name(env) | extended, env, _memory_of(data))
 
-    def identity(self, env: Any) -> list[Any]:
+    def identity(self, env: object) -> list[Any]:
         """Return the module of the class, the whole models, and how the simulations are saved."""
         layouts = [simulation.layout for simulation in self._simulations]
         return [type(env).__module__, layouts, *map(model_bytes, self._models)]
 
-    def before_reset(self, saved: Any) -> None:
+    def before_reset(self, saved: object) -> None:
         super().before_reset(saved)
         for simulation in self._simulations:
             simulation.before_reset()
         for fields in self._other_fields:
             fields.set(b"")
 
-    def get(self, saved: Any) -> _Value:
+    def get(self, saved: object) -> _Value:
         fields = [fields.get() for fields in self._other_fields]
         return [simulation.get() for simulation in self._simulations], fields, self.graph.save()
 
-    def set(self, saved: Any, value: _Value) -> None:
+    def set(self, saved: object, value: _Value) -> None:
         simulations, changes, attributes = value
         self.graph.restore(attributes)
         for fields, change in zip(self._other_fields, changes, strict=True):
@@ -490,7 +490,7 @@ class SimulationsCodec(GraphCodec, Codec):
         for simulation, physics in zip(self._simulations, simulations, strict=True):
             simulation.set(physics)
 
-    def digests(self, saved: Any) -> dict[str, bytes]:
+    def digests(self, saved: object) -> dict[str, bytes]:
         """Return a digest of each attribute that is saved, and the physics."""
         physics = {
             f"simulation {number}": b"|".join(simulation.get())
@@ -511,7 +511,7 @@ def _memory_of(data: dict[str, Any]) -> LibraryMemory:
     return LibraryMemory(arrays)
 
 
-def _check_forces(env: Any, names: set[str]) -> None:
+def _check_forces(env: object, names: set[str]) -> None:
     """Check that no code reads the forces of constraints, which are not saved."""
     forces = sorted(name for name in names if name == "mj_contactForce" or name.startswith("efc_"))
     if forces:
@@ -564,7 +564,7 @@ def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
     return FamilyCodec(first, False, tuple(others))
 
 
-def _module_name(env: Any) -> str | None:
+def _module_name(env: object) -> str | None:
     """Return `ant` for exactly Gymnasium's own Ant; None for a class that may hold more."""
     package, _, module = type(env).__module__.rpartition(".")
     name, _, version = module.rpartition("_")
@@ -596,7 +596,7 @@ class PhysicsCodec(Codec):
         self._observes = _module_name(env) not in _OBSERVE_FORCES
         check_sleep(env, env.model)
         self._size = self._num_state = mujoco.mj_stateSize(self._model, INTEGRATION)
-        self._views: list[tuple[NDArray[Any], int, int]] = []
+        self._views: list[tuple[np.ndarray, int, int]] = []
         for array in _arrays(self._data, saved_arrays(env)):
             start, self._size = self._size, self._size + array.size
             self._views.append((array.reshape(-1), start, self._size))
@@ -614,19 +614,19 @@ class PhysicsCodec(Codec):
         """Return the constants, the module of the class and the whole model."""
         return [*super().identity(env), type(env).__module__, model_bytes(env.model)]
 
-    def get(self, env: Any) -> Any:
+    def get(self, env: object) -> Any:
         mujoco.mj_getState(self._model, self._data, self._state, INTEGRATION)
         return np.concatenate(self._parts)
 
-    def set(self, env: Any, value: Any) -> None:
+    def set(self, env: object, value: Any) -> None:
         mujoco.mj_setState(self._model, self._data, value[: self._num_state], INTEGRATION)
         for view, start, stop in self._views:
             view[:] = value[start:stop]
 
-    def pack(self, values: Sequence[Any], records: NDArray[Any]) -> None:
+    def pack(self, values: Sequence[Any], records: np.ndarray) -> None:
         records["physics"] = np.concatenate(values).reshape(len(values), self._size)
 
-    def unpack(self, records: NDArray[Any]) -> list[Any]:
+    def unpack(self, records: np.ndarray) -> list[Any]:
         return list(records["physics"].copy())
 
     def observe(self, env: Any) -> Any:

@@ -57,7 +57,7 @@ def install_fast_step(env: Any) -> None:
     present = attrgetter("model", "data", *flags)
     expected = present(env)
 
-    def step(action: Any) -> Outcome:
+    def step(action: object) -> Outcome:
         if any(map(is_not, present(env), expected)):
             outcome: Outcome = type(env).step(env, action)
             return outcome
@@ -90,7 +90,7 @@ def _simulation(env: Any, reads_forces: bool = False) -> Callable[[Any], None]:
     model, data, control = env.model, env.data, env.data.ctrl
     shape = control.shape
 
-    def run(action: Any) -> None:
+    def run(action: object) -> None:
         if getattr(action, "shape", None) != shape:
             # Gymnasium checks such an action: it raises an error or broadcasts it.
             env.do_simulation(action, env.frame_skip)
@@ -189,7 +189,7 @@ def _humanoid(env: Any) -> Step:
             y += mass * y_body
         return x / total_mass, y / total_mass
 
-    def step(action: Any) -> Outcome:
+    def step(action: object) -> Outcome:
         x, y = center_of_mass()
         simulate(action)
         x_after, y_after = center_of_mass()

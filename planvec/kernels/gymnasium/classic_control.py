@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from planvec.kernels.base import HAS_WEAK_SCALARS, Kernel
 from planvec.kernels.random import uniform
@@ -20,7 +19,7 @@ from planvec.kernels.random import uniform
 # -- What the kernels share: their constants, and the states that they step ----------------------------------
 
 
-def numbers(env: Any, *names: str) -> tuple[float, ...]:
+def numbers(env: object, *names: str) -> tuple[float, ...]:
     """Return attributes of an environment as floats."""
     values = [getattr(env, name) for name in names]
     for name, value in zip(names, values, strict=True):
@@ -33,7 +32,7 @@ def numbers(env: Any, *names: str) -> tuple[float, ...]:
 _TWO = 2.0
 
 
-def _observe_state(state: Any, constants: Any) -> Any:
+def _observe_state(state: Any, constants: object) -> Any:
     return state[0]
 
 
@@ -47,14 +46,14 @@ def _are_moderate(numbers: tuple[float, ...]) -> bool:
     return are_moderate
 
 
-def _refuses(state: Any, ended: bool, constants: Any) -> bool:
+def _refuses(state: Any, ended: bool, constants: object) -> bool:
     return not _are_moderate(state[0])
 
 
-def spread_physics(*limits: float) -> Callable[[NDArray[Any], np.random.Generator, Any], None]:
+def spread_physics(*limits: float) -> Callable[[np.ndarray, np.random.Generator, Any], None]:
     """Return a function for `Kernel.spread` that draws the field `physics` from a box around 0."""
 
-    def spread(states: NDArray[Any], random: np.random.Generator, env: Any) -> None:
+    def spread(states: np.ndarray, random: np.random.Generator, env: object) -> None:
         states["physics"] = random.uniform(-1, 1, (len(states), len(limits))) * limits
         if "single" in (states.dtype.names or ()):
             states["single"] = random.random(len(states)) < 0.5
@@ -72,7 +71,7 @@ def _constants_cart_pole(env: Any) -> tuple[Any, ...]:
     return *numbers(env, *names, *limits), is_euler, bool(env._sutton_barto_reward)
 
 
-def _step_cart_pole(state: Any, action: Any, constants: Any, random: Any) -> Any:
+def _step_cart_pole(state: Any, action: object, constants: Any, random: object) -> Any:
     x, x_dot, theta, theta_dot = state[0]
     gravity, total_mass, masspole, length, polemass_length, force_mag, tau = constants[:7]
     theta_threshold, x_threshold, is_euler, is_sutton_barto = constants[7:]
@@ -113,16 +112,16 @@ CART_POLE = Kernel(
 # -- MountainCar and its continuous version ------------------------------------------------------------------
 
 
-def _bounds(env: Any) -> tuple[float, ...]:
+def _bounds(env: object) -> tuple[float, ...]:
     """Return the constants that both versions have."""
     return numbers(env, "min_position", "max_position", "max_speed", "goal_position", "goal_velocity")
 
 
-def _constants_mountain_car(env: Any) -> tuple[float, ...]:
+def _constants_mountain_car(env: object) -> tuple[float, ...]:
     return *_bounds(env), *numbers(env, "force", "gravity")
 
 
-def _step_mountain_car(state: Any, action: Any, constants: Any, random: Any) -> Any:
+def _step_mountain_car(state: Any, action: Any, constants: Any, random: object) -> Any:
     position, velocity = state[0]
     min_position, max_position, max_speed, goal_position, goal_velocity, force, gravity = constants
     velocity += (action - 1) * force + math.cos(3 * position) * (-gravity)
@@ -152,7 +151,7 @@ def _continuous_constants(env: Any) -> tuple[Any, ...]:
     return *_bounds(env), *numbers(env, "power"), _TWO, HAS_WEAK_SCALARS
 
 
-def _continuous_step(state: Any, action: Any, constants: Any, random: Any) -> Any:
+def _continuous_step(state: Any, action: Any, constants: Any, random: object) -> Any:
     (force,) = action
     (position, velocity), single = state
     min_position, max_position, max_speed, goal_position, goal_velocity, power, two = constants[:7]
@@ -211,13 +210,13 @@ CONTINUOUS_MOUNTAIN_CAR = Kernel(
 # -- Pendulum ------------------------------------------------------------------------------------------------
 
 
-def _constants_pendulum(env: Any) -> tuple[Any, ...]:
+def _constants_pendulum(env: object) -> tuple[Any, ...]:
     g, m, length, max_speed, max_torque, dt = numbers(env, "g", "m", "l", "max_speed", "max_torque", "dt")
     pull, lever = 3 * g / (2 * length), 3.0 / (m * length**2)
     return pull, lever, max_speed, max_torque, dt, _TWO, HAS_WEAK_SCALARS
 
 
-def _step_pendulum(state: Any, action: Any, constants: Any, random: Any) -> Any:
+def _step_pendulum(state: Any, action: Any, constants: Any, random: object) -> Any:
     (angle, speed), _, _ = state
     (torque,) = action
     pull, lever, max_speed, max_torque, dt, two, in_single_precision = constants
@@ -236,12 +235,12 @@ def _step_pendulum(state: Any, action: Any, constants: Any, random: Any) -> Any:
     return ((angle, speed), torque, True), -costs, False, 0.0
 
 
-def _observe_pendulum(state: Any, constants: Any) -> Any:
+def _observe_pendulum(state: Any, constants: object) -> Any:
     (angle, speed), _, _ = state
     return math.cos(angle), math.sin(angle), speed
 
 
-def _refuses_pendulum(state: Any, ended: bool, constants: Any) -> bool:
+def _refuses_pendulum(state: Any, ended: bool, constants: object) -> bool:
     physics, torque, has_torque = state
     return not (_are_moderate(physics) and (has_torque or torque == 0))
 
@@ -320,7 +319,7 @@ def _bounded(value: float, limit: float) -> float:
     return limit if limit < value else value
 
 
-def _step_acrobot(state: Any, action: Any, constants: Any, random: Any) -> Any:
+def _step_acrobot(state: Any, action: object, constants: Any, random: Any) -> Any:
     (y0, y1, y2, y3), single = state
     if single:  # the state after a reset
         y0, y1 = np.float64(np.float32(y0)), np.float64(np.float32(y1))
@@ -350,12 +349,12 @@ def _step_acrobot(state: Any, action: Any, constants: Any, random: Any) -> Any:
     return ((theta1, theta2, dtheta1, dtheta2), False), reward, terminated, 0.0
 
 
-def _observe_acrobot(state: Any, constants: Any) -> Any:
+def _observe_acrobot(state: Any, constants: object) -> Any:
     (theta1, theta2, dtheta1, dtheta2), _ = state
     return math.cos(theta1), math.sin(theta1), math.cos(theta2), math.sin(theta2), dtheta1, dtheta2
 
 
-def _refuses_acrobot(state: Any, ended: bool, constants: Any) -> bool:
+def _refuses_acrobot(state: Any, ended: bool, constants: object) -> bool:
     physics, single = state
     # After a reset the state is float32, of which NumPy computes cosines by other formulas than C's library.
     return not _are_moderate(physics) or (ended and single)

@@ -36,7 +36,7 @@ def _known(env: Any) -> tuple[Any, Table, Any]:
     return known
 
 
-def _table(env: Any) -> Table:
+def _table(env: object) -> Table:
     """Return the table of an environment as arrays."""
     return _known(env)[1]
 
@@ -78,7 +78,7 @@ def _draw_outcome(cumulated: NDArray[np.float64], random: Any) -> int:
 
 
 def _columns(
-    constants: Any, extras: NDArray[np.float64], observations: Any, stepped: NDArray[np.bool_]
+    constants: object, extras: NDArray[np.float64], observations: object, stepped: NDArray[np.bool_]
 ) -> Columns:
     return {"prob": Column(float, extras, stepped)} if stepped.any() else {}
 
@@ -86,7 +86,7 @@ def _columns(
 # -- FrozenLake and CliffWalking ----------------------------------------------------------------------
 
 
-def _step_grid(state: Any, action: Any, constants: Any, random: Any) -> Any:
+def _step_grid(state: Any, action: object, constants: Any, random: object) -> Any:
     cell, _ = state
     cumulated, probabilities, cells, rewards, ends = constants
     index = _draw_outcome(cumulated[cell, action], random)
@@ -94,11 +94,11 @@ def _step_grid(state: Any, action: Any, constants: Any, random: Any) -> Any:
     return (cells[at], action), rewards[at], ends[at], probabilities[at]
 
 
-def _observe_grid(state: Any, constants: Any) -> Any:
+def _observe_grid(state: Any, constants: object) -> Any:
     return (state[0],)
 
 
-def _spread(states: NDArray[Any], random: np.random.Generator, env: Any) -> None:
+def _spread(states: np.ndarray, random: np.random.Generator, env: Any) -> None:
     states["cell"] = random.integers(len(env.P), size=len(states))
 
 
@@ -144,7 +144,7 @@ def _taxi_step(state: Any, action: Any, constants: Any, random: Any) -> Any:
 
 
 def _taxi_columns(
-    constants: Any, extras: NDArray[np.float64], observations: Any, stepped: NDArray[np.bool_]
+    constants: Any, extras: NDArray[np.float64], observations: object, stepped: NDArray[np.bool_]
 ) -> Columns:
     columns = _columns(constants, extras, observations, stepped)
     if columns:
@@ -229,7 +229,7 @@ def _add_card(hand: NDArray[np.int8], random: Any) -> None:
     hand[_size(hand)] = min(random_index(random, _NUM_RANKS) + 1, _TEN)
 
 
-def _step_blackjack(state: Any, action: Any, constants: Any, random: Any) -> Any:
+def _step_blackjack(state: Any, action: object, constants: Any, random: object) -> Any:
     player, dealer = state
     natural, sab = constants
     if action == 1:
@@ -249,7 +249,7 @@ def _step_blackjack(state: Any, action: Any, constants: Any, random: Any) -> Any
     return state, reward, True, 0.0
 
 
-def _observe_blackjack(state: Any, constants: Any) -> Any:
+def _observe_blackjack(state: Any, constants: object) -> Any:
     player, dealer = state
     total, has_usable_ace = _sum_of(player)
     return total, dealer[0], has_usable_ace

@@ -158,7 +158,7 @@ class Simulation:
         return bool(self.data.maxuse_arena > self._model.narena * 0.9)
 
 
-def _place(array: NDArray[Any]) -> tuple[int, int, bool]:
+def _place(array: np.ndarray) -> tuple[int, int, bool]:
     """Return the address and the size of an array, and whether it holds integers."""
     if array.dtype not in (np.float64, np.int32) or not array.flags.c_contiguous:
         raise ValueError(f"a state with an array of {array.dtype}")
@@ -189,10 +189,10 @@ def _data_with_memory(model: Any) -> Any:
 
 
 @intrinsic_function
-def call(typing_context: Any, function: Any, given: Any) -> Any:
+def call(typing_context: object, function: object, given: Any) -> Any:
     """Call a function without a result. Pointers among its arguments are given as integers."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: object, arguments: Any) -> Any:
         values = cgutils.unpack_tuple(builder, arguments[1])
         pointers = [
             builder.inttoptr(value, ir.IntType(8).as_pointer()) if kind.bitwidth == 64 else value
@@ -226,7 +226,7 @@ class Machine(NamedTuple):
 
 
 @inner
-def _load_physics(physics: Any, states: Any, at: int) -> None:
+def _load_physics(physics: Any, states: object, at: int) -> None:
     """Put a simulation into the state that begins at an offset of the bytes of all records."""
     numbers, memory, start = physics.numbers, physics.memory, physics.num_state
     copy_bytes(states, at, memory, 0, len(memory))
@@ -242,7 +242,7 @@ def _load_physics(physics: Any, states: Any, at: int) -> None:
 
 
 @inner
-def _save_physics(physics: Any, states: Any, at: int) -> None:
+def _save_physics(physics: Any, states: object, at: int) -> None:
     """Write the state of a simulation. Arguments as in `_load_physics`."""
     numbers, memory, start = physics.numbers, physics.memory, physics.num_state
     call(physics.get_state, (physics.model, physics.data, numbers.ctypes.data, physics.signature))
@@ -420,7 +420,7 @@ class MujocoKernel(LoopKernel):
             _log.debug("%s steps itself", base, exc_info=True)
             return None
 
-    def _passed(self, constants: Any, thread: int) -> Machine:
+    def _passed(self, constants: object, thread: int) -> Machine:
         return Machine(self._simulations[thread].physics, constants, self._base.frame_skip)
 
     def _run(self, run: Callable[[int, int, int], int], num_rows: int, num_steps: int, is_even: bool) -> bool:
@@ -430,11 +430,11 @@ class MujocoKernel(LoopKernel):
         return is_done and not any(one.has_exceeded_memory for one in self._simulations)
 
     def _columns(
-        self, constants: Any, extras: NDArray[np.float64], observations: Any, stepped: NDArray[np.bool_]
+        self, constants: object, extras: NDArray[np.float64], observations: object, stepped: NDArray[np.bool_]
     ) -> Columns:
         return self._task.columns(self._base, extras, stepped)
 
-    def spread(self, states: NDArray[Any], random: np.random.Generator) -> None:
+    def spread(self, states: np.ndarray, random: np.random.Generator) -> None:
         """Spread states for the proof: bodies lifted, pushed and bent, on the ground and falling."""
         # `states`: `[B]`, changed.
         num_positions, num_velocities = self._model.nq, self._model.nv

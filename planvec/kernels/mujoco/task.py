@@ -35,7 +35,7 @@ _KEEPS_EQUAL = bool(np.signbit(np.clip(np.full(MAX_TERMS, -0.0), 0.0, 1.0)).all(
 
 
 @njit(error_model="numpy")
-def clip(number: Any, low: Any, high: Any) -> Any:
+def clip(number: object, low: Any, high: Any) -> Any:
     """Return `np.clip(number, low, high)`, also of what is not a number, and of zeros."""
     if number != number:
         return number
@@ -47,13 +47,13 @@ def clip(number: Any, low: Any, high: Any) -> Any:
 
 
 @njit(error_model="numpy")
-def _square(number: Any, low: Any, high: Any) -> Any:
+def _square(number: object, low: object, high: object) -> Any:
     clipped = clip(number, low, high)
     return clipped * clipped
 
 
 @njit(error_model="numpy")
-def squares_between(numbers: NDArray[Any], low: Any, high: Any) -> Any:
+def squares_between(numbers: np.ndarray, low: object, high: object) -> Any:
     """Return `np.sum(np.square(np.clip(numbers, low, high)))`, in the precision of all three."""
     # At most MAX_TERMS numbers; beyond that NumPy adds in other blocks.
     zero = numbers.dtype.type(0.0)
@@ -97,10 +97,10 @@ _NUM_TRIED = 200
 
 
 @intrinsic_function
-def _fused(typing_context: Any, first: Any, second: Any, third: Any) -> Any:
+def _fused(typing_context: object, first: object, second: object, third: object) -> Any:
     """Return `first * second + third`, rounded once."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: object, builder: Any, signature: object, arguments: Any) -> Any:
         return builder.fma(*arguments)
 
     return types.float64(*[types.float64] * 3), generate
@@ -255,7 +255,7 @@ _SHOWN = (
 _NOTHING = 2**31  # the first number of an array that is not observed
 
 
-def _position(arrays: Arrays, constants: Any) -> Any:
+def _position(arrays: Arrays, constants: object) -> Any:
     return arrays.qpos[0], arrays.qpos[1]
 
 
@@ -311,11 +311,11 @@ class Task:
             raise ValueError(f"expected observations of size {env.observation_space.shape}, got {size}")
         return Constants(**values)
 
-    def entries(self, env: Any) -> list[tuple[str, type | int]]:
+    def entries(self, env: object) -> list[tuple[str, type | int]]:
         """Return the keys of the info with the types of their values, or the sizes of their arrays."""
         return [(name, self.kinds[name](env) if name in self.kinds else np.float64) for name in self.infos]
 
-    def columns(self, env: Any, extras: NDArray[np.float64], stepped: NDArray[np.bool_]) -> Columns:
+    def columns(self, env: object, extras: NDArray[np.float64], stepped: NDArray[np.bool_]) -> Columns:
         """Return the infos of a batch."""
         # `extras`: `[B, K]`, what `outcome` has written. `stepped`: `[B]`, whether the row took a step. The
         # others have no info, and zeros in `extras`.
@@ -350,13 +350,13 @@ def _limits(values: Any) -> tuple[float, float]:
     return _number(low), _number(high)
 
 
-def _flag(value: Any) -> bool:
+def _flag(value: object) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise ValueError(f"expected True or False, got {value!r}")
     return bool(value)
 
 
-def _weight(value: Any) -> float:
+def _weight(value: object) -> float:
     """Return a weight that NumPy multiplies with a float64 in double precision."""
     if type(value) is float and value == value:  # the usual case
         return value
@@ -364,7 +364,7 @@ def _weight(value: Any) -> float:
     return _number(value)
 
 
-def _kind_of_product(weight: Any, factor: Any, *expected: type) -> type:
+def _kind_of_product(weight: Any, factor: object, *expected: type) -> type:
     """Return the type of a product, which depends on the version of NumPy."""
     kind = type(weight * factor)
     if kind not in expected:

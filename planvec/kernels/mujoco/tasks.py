@@ -196,7 +196,7 @@ def _center_of_mass(arrays: Arrays, constants: Any) -> Any:
 _center = inner(_center_of_mass)
 
 
-def _humanoid_outcome(arrays: Arrays, constants: Any, start: Any, action: Any, extras: Any) -> Any:
+def _humanoid_outcome(arrays: Arrays, constants: Any, start: Any, action: object, extras: Any) -> Any:
     x, y = _center(arrays, constants)
     x_velocity, y_velocity = (x - start[0]) / constants.duration, (y - start[1]) / constants.duration
     (low_z, high_z), (low_cost, high_cost) = constants.z_range, constants.cost_range
@@ -235,7 +235,7 @@ HUMANOID = Task(
 )
 
 
-def _standup_outcome(arrays: Arrays, constants: Any, start: Any, action: Any, extras: Any) -> Any:
+def _standup_outcome(arrays: Arrays, constants: Any, start: object, action: object, extras: Any) -> Any:
     x, y, z = arrays.qpos[0], arrays.qpos[1], arrays.qpos[2]
     low_impact, high_impact = constants.impact_range
     height = z / constants.timestep
@@ -265,7 +265,7 @@ HUMANOID_STANDUP = Task(
 # -- InvertedPendulum ----------------------------------------------------------------------------------------
 
 
-def _pendulum_outcome(arrays: Arrays, constants: Any, start: Any, action: Any, extras: Any) -> Any:
+def _pendulum_outcome(arrays: Arrays, constants: object, start: object, action: object, extras: Any) -> Any:
     is_finite = _all_finite(arrays.qpos) and _all_finite(arrays.qvel)
     reward = 1.0 if is_finite and not abs(arrays.qpos[1]) > 0.2 else 0.0
     write(extras, 0, (reward,))
@@ -291,7 +291,7 @@ def _distance(positions: NDArray[np.float64], first: int, second: int, fused: bo
     )
 
 
-def _pusher_outcome(arrays: Arrays, constants: Any, start: Any, action: Any, extras: Any) -> Any:
+def _pusher_outcome(arrays: Arrays, constants: Any, start: object, action: Any, extras: Any) -> Any:
     tips, thing, goal = constants.bodies
     near = -_distance(arrays.xpos, thing, tips, constants.fused) * constants.near_weight
     far = -_distance(arrays.xpos, thing, goal, constants.fused) * constants.distance_weight

@@ -36,7 +36,7 @@ from planvec.rows import (
 
 BLOCK_SIZES = tuple(2**power for power in range(13))  # numbers of rows with which functions are called
 
-Arrays = list[NDArray[Any]]
+Arrays = list[np.ndarray]
 # rewards, `terminated` and the numbers for infos of some rows
 Stepped = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]
 
@@ -88,7 +88,7 @@ class OwnBatchKernel:
         """Return whether the kernel has to be compared with the environment again."""
         return self._known.has_changed()
 
-    def spread(self, states: NDArray[Any], random: np.random.Generator) -> None:
+    def spread(self, states: np.ndarray, random: np.random.Generator) -> None:
         """Do nothing: the states that random steps reach are compared."""
 
     def step(self, batch: StepBatch, out: Outputs, info_keys: tuple[str, ...] | None) -> Columns | None:
@@ -119,7 +119,7 @@ class OwnBatchKernel:
     def _roll(self, batch: RolloutBatch, out: Outputs) -> bool:
         if batch.actions is not None:
             given = batch.actions.reshape(len(batch.states), batch.horizon, *batch.actions.shape[1:])
-            actions_at: Callable[[int], NDArray[Any]] = lambda step: given[:, step]  # noqa: E731
+            actions_at: Callable[[int], np.ndarray] = lambda step: given[:, step]  # noqa: E731
         else:
             streams = ActionStreams(self._space, batch.action_seed, batch.first_row, len(batch.states))
             actions_at = streams.column
@@ -127,10 +127,10 @@ class OwnBatchKernel:
 
     def _stepped(
         self,
-        states: NDArray[Any],
+        states: np.ndarray,
         out: Outputs,
         wanted: Any,  # number of steps of each row, or of all
-        actions_at: Callable[[int], NDArray[Any]],  # from a step to the actions `[B, ...]` of all rows
+        actions_at: Callable[[int], np.ndarray],  # from a step to the actions `[B, ...]` of all rows
         discount: float | None = None,  # None: steps, whose rewards are added up
     ) -> tuple[Arrays, NDArray[np.float64]] | None:
         """Step rows and write their results, apart from the observations."""
@@ -176,7 +176,7 @@ class OwnBatchKernel:
 
     # -- the functions of the user -----------------------------------------------------------------
 
-    def _call_step(self, columns: Arrays, rows: NDArray[np.int64], actions: NDArray[Any]) -> Stepped:
+    def _call_step(self, columns: Arrays, rows: NDArray[np.int64], actions: np.ndarray) -> Stepped:
         """Step some rows."""
         # `columns`: the attributes, `[B, ...]` each; the given rows are overwritten in place.
         rewards, extras = np.empty(len(rows)), np.zeros(len(rows))
@@ -205,7 +205,7 @@ class OwnBatchKernel:
                 target[part] = self._numbers(name, array, num_rows)[: len(own)]
         return rewards, terminated, extras
 
-    def _call_observe(self, columns: Arrays, out: Any) -> None:
+    def _call_observe(self, columns: Arrays, out: object) -> None:
         """Write the observations of all rows."""
         targets = list(leaves(out))
         for rows, padded in _blocks(len(columns[0])):
@@ -230,7 +230,7 @@ class OwnBatchKernel:
                     )
                 target[rows] = array.reshape(expected)[: rows.stop - rows.start]
 
-    def _checked(self, results: Any) -> tuple[Any, ...]:
+    def _checked(self, results: object) -> tuple[Any, ...]:
         """Return the results of a step."""
         names, owner = self._own.state, self._own.owner
         if not isinstance(results, tuple) or len(results) != self._num_results:
@@ -243,7 +243,7 @@ class OwnBatchKernel:
             raise ValueError(f"step of {owner}: expected a state of {len(names)} arrays {names}, got {got}")
         return tuple(results)
 
-    def _numbers(self, name: str, array: Any, num_rows: int) -> NDArray[Any]:
+    def _numbers(self, name: str, array: object, num_rows: int) -> np.ndarray:
         """Return one number for each row."""
         array = np.asarray(array)
         if array.shape not in ((num_rows,), ()) or array.dtype.kind not in "fiub":

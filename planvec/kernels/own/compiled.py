@@ -32,7 +32,7 @@ from planvec.kernels.random import integer, random, standard_normal, uniform
 
 
 def compile_function(
-    own: OwnKernel, function: Any, name: str, allowed: tuple[str, ...], given: dict[str, Any]
+    own: OwnKernel, function: object, name: str, allowed: tuple[str, ...], given: dict[str, Any]
 ) -> tuple[Any, Any]:
     """Compile a function. Returns it, and the type of its result."""
     # A division by zero and an index that is out of bounds raise errors, as they do in Python: then the
@@ -64,7 +64,7 @@ def _reason(text: str) -> str:
     return " ".join(shown)[:500].rstrip(". ")
 
 
-def check_step(own: OwnKernel, returned: Any, state: Any) -> None:
+def check_step(own: OwnKernel, returned: object, state: Any) -> None:
     """Check the type of the results of a step."""
     form = "(state, reward, terminated)" if own.infos is None else "(state, reward, terminated, extra)"
     size = 3 if own.infos is None else 4
@@ -88,7 +88,7 @@ def check_step(own: OwnKernel, returned: Any, state: Any) -> None:
             raise ValueError(f"step of {own.owner}: expected a number as {name}, got {entry}")
 
 
-def _is_alike(expected: Any, entry: Any) -> bool:
+def _is_alike(expected: object, entry: object) -> bool:
     """Return whether an entry of a state has the form of the attribute."""
     if isinstance(expected, types.BaseTuple):
         inner = _entries(entry)
@@ -107,7 +107,7 @@ def _entries(returned: Any) -> tuple[Any, ...] | None:
     return tuple(returned) if is_tuple else None
 
 
-def _is_number(entry: Any) -> bool:
+def _is_number(entry: object) -> bool:
     return isinstance(entry, (types.Float, types.Integer, types.Boolean))
 
 
@@ -130,7 +130,7 @@ GENERATOR_TYPE: Any = GeneratorType()
 
 @register_model(GeneratorType)
 class _GeneratorModel(models.StructModel):
-    def __init__(self, manager: Any, generator: Any) -> None:
+    def __init__(self, manager: object, generator: object) -> None:
         super().__init__(manager, generator, [("words", _WORDS)])  # type: ignore[no-untyped-call]
 
 
@@ -138,10 +138,10 @@ make_attribute_wrapper(GeneratorType, "words", "words")
 
 
 @intrinsic
-def as_generator(typing_context: Any, words: Any) -> Any:
+def as_generator(typing_context: object, words: object) -> Any:
     """Return the words of a generator as an object with methods."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: object, signature: object, arguments: Any) -> Any:
         struct = cgutils.create_struct_proxy(GENERATOR_TYPE)(context, builder)
         struct.words = arguments[0]
         context.nrt.incref(builder, words, arguments[0])
@@ -262,7 +262,7 @@ def _observe_of(own: OwnKernel, layout: Layout, given: dict[str, Any]) -> Any:
     return generated("observe", "state, constants", lines, {"function": observe})
 
 
-def _call(function: Any, name: str, allowed: tuple[str, ...]) -> str:
+def _call(function: object, name: str, allowed: tuple[str, ...]) -> str:
     """Return a line that calls a function of a user."""
     given = {"random": "as_generator(random)"}
     arguments = [given.get(argument, argument) for argument in arguments_of(function, name, allowed)]

@@ -48,7 +48,7 @@ class OwnKernel:
         names = () if callable(self.constants) else self.constants
         return Named(self.state, self.ignored, names, self.draws, self.observation)
 
-    def read_constants(self, env: Any) -> tuple[Any, ...]:
+    def read_constants(self, env: object) -> tuple[Any, ...]:
         """Return the present constants of an environment: numbers, flags and contiguous arrays."""
         if callable(self.constants):
             values = self.constants(env)
@@ -59,7 +59,7 @@ class OwnKernel:
             raise ValueError(f"constants: expected names of attributes of {self.owner}, got {missing}")
         return tuple(_constant(f"constants: {name}", getattr(env, name)) for name in self.constants)
 
-    def observation(self, env: Any, values: tuple[Any, ...]) -> Any:
+    def observation(self, env: Any, values: tuple[object, ...]) -> Any:
         """Return the observation of a state, computed in Python; None if the numbers do not fit the space."""
         space: gymnasium.Space[Any] = env.observation_space
         rows = empty_rows(space, 1)
@@ -83,7 +83,7 @@ class OwnKernel:
             start += target.size
         return take_row(space, rows, 0)
 
-    def _argument(self, value: Any) -> Any:
+    def _argument(self, value: object) -> Any:
         """Return the value of an attribute in the form in which the functions take it."""
         if self.is_batched:
             return np.asarray(value)[None]
@@ -92,7 +92,7 @@ class OwnKernel:
         return value
 
     def columns(
-        self, constants: Any, extras: NDArray[np.float64], observations: Any, stepped: NDArray[np.bool_]
+        self, constants: object, extras: NDArray[np.float64], observations: object, stepped: NDArray[np.bool_]
     ) -> Columns:
         """Return the infos of a batch; see `Kernel.columns`."""
         assert self.infos is not None
@@ -115,7 +115,7 @@ def python_function(function: Any) -> Callable[..., Any]:
     return inner
 
 
-def arguments_of(function: Any, name: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
+def arguments_of(function: object, name: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of the arguments of a function, in order."""
     if not callable(function):
         raise TypeError(f"{name}: expected a function, got {function!r}")
@@ -129,7 +129,7 @@ def arguments_of(function: Any, name: str, allowed: tuple[str, ...]) -> tuple[st
     return parameters
 
 
-def _constant(name: str, value: Any) -> Any:
+def _constant(name: str, value: object) -> Any:
     """Return a constant that functions can take."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
         return np.ascontiguousarray(value)
@@ -142,7 +142,7 @@ def _constant(name: str, value: Any) -> Any:
     )
 
 
-def _numbers(observed: Any) -> Iterator[Any]:
+def _numbers(observed: object) -> Iterator[Any]:
     """Yield the numbers of what `observe` returned."""
     if isinstance(observed, (tuple, list)):
         for part in observed:
@@ -183,7 +183,7 @@ def registered_kernels() -> RegisteredKernels:
 
 F = TypeVar("F", bound=Callable[..., Any])
 GivenConstants = str | Sequence[str] | Callable[[Any], Any]
-Infos = Callable[[NDArray[Any]], Mapping[str, NDArray[Any]]]
+Infos = Callable[[np.ndarray], Mapping[str, np.ndarray]]
 
 
 def kernel(
@@ -287,7 +287,7 @@ def batch_kernel(
 
 
 def _declare(
-    env_class: Any,
+    env_class: object,
     state: str | Sequence[str],
     constants: GivenConstants,
     observe: Callable[..., Any] | None,
@@ -326,7 +326,7 @@ def _declare(
 class KernelConstants:
     """Remembers the constants of an environment: what the functions of the kernel take beside states."""
 
-    def __init__(self, own: OwnKernel, env: Any) -> None:
+    def __init__(self, own: OwnKernel, env: object) -> None:
         self._own, self._env = own, env
         self.constants: tuple[Any, ...] = copy.deepcopy(own.read_constants(env))
         for value in self.constants:

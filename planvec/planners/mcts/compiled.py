@@ -76,15 +76,15 @@ class Draws(NamedTuple):
 
 @jit(cache=True)
 def run_search(
-    kernel: Any,
-    constants: Any,
-    code: Any,
+    kernel: object,
+    constants: object,
+    code: object,
     memory: Pointer[Shared],
     answers: Steps,
     draws: Draws,
     time_limit: int,
     repeats: Any,  # `[K]` int64, dt; None: 1, for which another loop is compiled
-    action_range: Any,
+    action_range: object,
     max_events: int,
 ) -> int:
     """Run a search until it is over, or until it has processed some answers."""

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planvec.planners.base import Planner, option
 
-ObservationFunction = Callable[[Any], NDArray[Any]]  # A function of the observations of a batch
+ObservationFunction = Callable[[Any], np.ndarray]  # A function of the observations of a batch
 # A function of the observations of a batch that returns values and priors
-EvaluationFunction = Callable[[Any], tuple[NDArray[Any], NDArray[Any]]]
+EvaluationFunction = Callable[[Any], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class MCTSConfig(Planner):
         "which costs a step for each action of a simulation; an exponent of 0.5 suits environments in which "
         "all outcomes differ.",
     )
-    transpositions: bool | str | tuple[str, ...] | Callable[[NDArray[Any]], NDArray[Any]] | None = option(
+    transpositions: bool | str | tuple[str, ...] | Callable[[np.ndarray], np.ndarray] | None = option(
         None,
         "Whether equal states share a node; with the name of a field of the states, or several: states that "
         'are equal in these, such as "cell" of Taxi, without the step counter; with "observation": states '

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space
-from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.planners.mcts.config import MCTSConfig
@@ -76,7 +75,7 @@ class MCTS(MCTSConfig):
 
     plays_games = True
 
-    def check_space(self, action_space: Space[Any]) -> None:
+    def check_space(self, action_space: Space[object]) -> None:
         """Check that actions can be listed, or drawn uniformly.
 
         Raises:
@@ -93,7 +92,7 @@ class MCTS(MCTSConfig):
     def begin(
         self,
         env: BatchStepper,
-        state: NDArray[Any],
+        state: np.ndarray,
         generator: np.random.Generator,
         *,
         previous: Plan | None = None,
@@ -127,7 +126,7 @@ class MCTS(MCTSConfig):
         search.num_env_steps = num_env_steps
         return search
 
-    def _for_states(self, env: BatchStepper, state: NDArray[Any]) -> MCTS:
+    def _for_states(self, env: BatchStepper, state: np.ndarray) -> MCTS:
         """Return the planner with the legal actions that states hold."""
         if has_players(state.dtype) and (self.dt > 1 or self.chance == "open_loop"):
             name, value = ("dt", 1) if self.dt > 1 else ("chance", "sample")

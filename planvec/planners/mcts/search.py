@@ -73,7 +73,7 @@ class TreeSearch(Search):
         config: MCTSConfig,
         choice: int,
         env: BatchStepper,
-        state: NDArray[Any],
+        state: np.ndarray,
         generator: np.random.Generator,
         tree: Tree | None,
         info: dict[str, Any] | None,
@@ -161,25 +161,25 @@ class TreeSearch(Search):
         first, _, _, _, num_rows = self.shared.halves.item(half)
         return slice(first, first + num_rows)
 
-    def _ends_of(self, rows: slice) -> NDArray[Any]:
+    def _ends_of(self, rows: slice) -> np.ndarray:
         """Return the records `[B]` of the last nodes on the paths of rows, which hold their actions."""
         slots = self.shared.rows["slot"][rows]
-        ends: NDArray[Any] = self.shared.paths[slots, self.shared.slots["depth"][slots]]
+        ends: np.ndarray = self.shared.paths[slots, self.shared.slots["depth"][slots]]
         return ends
 
-    def actions_of(self, rows: slice) -> NDArray[Any]:
+    def actions_of(self, rows: slice) -> np.ndarray:
         """Return the actions `[B, ...]` of a request. Its next one overwrites them."""
         actions = self.tree.actions
         if self.tree.kind.has_own_actions:
             ends = self._ends_of(rows)
-            taken: NDArray[Any] = actions[ends["node"], ends["action"]]
+            taken: np.ndarray = actions[ends["node"], ends["action"]]
             return taken
         return self.shared.request_actions.view(actions.dtype).reshape(-1, *actions.shape[1:])[rows]
 
-    def states_of(self, rows: slice) -> NDArray[Any]:
+    def states_of(self, rows: slice) -> np.ndarray:
         """Return the states `[B]` of a request. Its next one overwrites them."""
         if self.rules.state_bytes:
-            states: NDArray[Any] = self.shared.request_states.view(self.root_state.dtype)[rows]
+            states: np.ndarray = self.shared.request_states.view(self.root_state.dtype)[rows]
         elif self._own_states is not None:
             states = self._own_states[self.shared.rows["slot"][rows]]
         else:
@@ -214,7 +214,7 @@ class TreeSearch(Search):
         returns: NDArray[np.float64] = out.returns
         return returns
 
-    def _stepped_returns(self, states: NDArray[Any]) -> Generator[Any, Any, NDArray[np.float64]]:
+    def _stepped_returns(self, states: np.ndarray) -> Generator[Any, Any, NDArray[np.float64]]:
         """Return the returns `[B]` of rollouts by `rollout_policy`, or of random legal actions, repeated."""
         config, space, policy = self.config, self._env.action_space, self.config.rollout_policy
         returns, discounts = np.zeros(len(states)), np.ones(len(states))
@@ -274,7 +274,7 @@ class TreeSearch(Search):
         evaluated = np.flatnonzero(chosen)
         self._evaluate(nodes[evaluated], evaluated, out)
 
-    def _keys(self, states: NDArray[Any], observations: Any, ended: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    def _keys(self, states: np.ndarray, observations: object, ended: NDArray[np.bool_]) -> NDArray[np.uint8]:
         """Return the bytes of a number per state: the same for states that are equal to the table."""
         # `observations`: those of the states, if they are known. `ended`: whether the episode has ended.
         shared = self.config.transpositions
@@ -295,7 +295,7 @@ class TreeSearch(Search):
 
     # -- evaluation of new nodes by functions of the user: values, priors, legal actions -------------
 
-    def _evaluate_root(self, state: NDArray[Any], info: dict[str, Any] | None) -> None:
+    def _evaluate_root(self, state: np.ndarray, info: dict[str, Any] | None) -> None:
         """Evaluate the root and draw its actions."""
         config, root, key = self.config, np.zeros(1, np.int64), self.config.legal_actions
         self._draw_actions(root)
@@ -331,7 +331,7 @@ class TreeSearch(Search):
         self._call_functions(nodes, out.new_states[rows], observations, mask)
 
     def _call_functions(
-        self, nodes: NDArray[np.int64], states: NDArray[Any], observations: Any, mask: NDArray[Any] | None
+        self, nodes: NDArray[np.int64], states: np.ndarray, observations: object, mask: np.ndarray | None
     ) -> None:
         """Write values, legal actions and priors of nodes."""
         # `nodes`: `[B]`. `mask`: `[B, A]`, the legal actions, where an info holds them.
@@ -375,7 +375,7 @@ class TreeSearch(Search):
         arrays.priors[nodes] = priors / sums
 
     def _evaluated(
-        self, observations: Any, num_rows: int
+        self, observations: object, num_rows: int
     ) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
         """Return the values `[B]` and priors `[B, A]` that the functions give; None without a function."""
         config = self.config
@@ -463,7 +463,7 @@ class TreeSearch(Search):
         )
 
 
-def _described(array: NDArray[Any]) -> str:
+def _described(array: np.ndarray) -> str:
     """Return the shape and the dtype of an array, and how many of its numbers are not finite."""
     text = f"shape {array.shape}, {array.dtype}"
     if array.dtype.kind == "f":

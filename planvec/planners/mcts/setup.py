@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space
-from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.mcts.config import MCTSConfig
@@ -95,8 +94,8 @@ def tree_kind(config: MCTSConfig, env: BatchStepper, has_own_actions: bool, choi
 def make_rules(
     config: MCTSConfig,
     kind: TreeKind,
-    dtype: np.dtype[Any],  # of the states
-    listed: NDArray[Any] | None,  # `[A, *action shape]`, the result of `list_actions`
+    dtype: np.dtype,  # of the states
+    listed: np.ndarray | None,  # `[A, *action shape]`, the result of `list_actions`
     seed: int,
 ) -> Rules:
     """Return the settings of the kernels."""
@@ -129,7 +128,7 @@ def make_rules(
     )
 
 
-def _offset(dtype: np.dtype[Any], name: str) -> int:
+def _offset(dtype: np.dtype, name: str) -> int:
     """Return the index of the first byte of a field of a state; -1 if it has no such field."""
     return dtype.fields[name][1] if dtype.fields is not None and name in dtype.fields else -1
 
@@ -137,9 +136,9 @@ def _offset(dtype: np.dtype[Any], name: str) -> int:
 def create_tree(
     config: MCTSConfig,
     env: BatchStepper,
-    state: NDArray[Any],
+    state: np.ndarray,
     kind: TreeKind,
-    listed: NDArray[Any] | None,  # `[A, *action shape]`, the result of `list_actions`
+    listed: np.ndarray | None,  # `[A, *action shape]`, the result of `list_actions`
     known: Tree | None,
 ) -> Tree:
     """Return a tree with capacity for every simulation of a search."""
@@ -184,7 +183,7 @@ def create_tree(
     return Tree(arrays, states, listed, kind)
 
 
-def has_room(config: MCTSConfig, env: BatchStepper, state: NDArray[Any], known: Tree) -> bool:
+def has_room(config: MCTSConfig, env: BatchStepper, state: np.ndarray, known: Tree) -> bool:
     """Return whether a search that continues a tree fits into `max_memory`."""
     try:
         _capacity(config, env, state, known.kind, known.num_actions, known)
@@ -196,7 +195,7 @@ def has_room(config: MCTSConfig, env: BatchStepper, state: NDArray[Any], known: 
 def _capacity(
     config: MCTSConfig,
     env: BatchStepper,
-    state: NDArray[Any],
+    state: np.ndarray,
     kind: TreeKind,
     num_actions: int,
     known: Tree | None,
@@ -234,7 +233,7 @@ def _capacity(
 # Letters: B rows, W walks, T steps of a walk.
 
 
-def observation_keys(space: Space[Any], observations: Any, num_rows: int) -> list[Hashable]:
+def observation_keys(space: Space[object], observations: object, num_rows: int) -> list[Hashable]:
     """Return a key for each observation of a batch: equal keys for equal observations only."""
     columns: list[list[Hashable]] = []
     for _, leaf, part in space_leaves(space, observations):
@@ -280,7 +279,7 @@ def with_choice(config: MCTSConfig, number: int) -> MCTSConfig:
 
 
 def choose(
-    config: MCTSConfig, env: BatchStepper, state: NDArray[Any], generator: np.random.Generator
+    config: MCTSConfig, env: BatchStepper, state: np.ndarray, generator: np.random.Generator
 ) -> tuple[int, int]:
     """Choose the way to search from a state, by a look: W random walks of at most T steps."""
     # Returns `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`; and the environment steps that the look took.
@@ -348,7 +347,7 @@ def choose(
     return number, num_env_steps
 
 
-def advance_by_observation(env: BatchStepper, tree: Tree, action: Any, state: NDArray[Any]) -> Tree | None:
+def advance_by_observation(env: BatchStepper, tree: Tree, action: object, state: np.ndarray) -> Tree | None:
     """Return the part of a graph below the node of an observation, with another state as that of its root."""
     # States that share a node may differ in what observations do not show, such as the number of steps so
     # far.

@@ -172,13 +172,13 @@ class Shared(NamedTuple):
     rules: Rules  # the settings of the search
     table: Table  # the transposition table
     halving: Halving  # sequential halving at the root
-    counts: NDArray[Any]  # `[1]` of `COUNTS`
-    halves: NDArray[Any]  # `[2]` of `HALF`
+    counts: np.ndarray  # `[1]` of `COUNTS`
+    halves: np.ndarray  # `[2]` of `HALF`
     free: NDArray[np.int64]  # `[2]` int64, the halves without simulations, the next one last
     queue: NDArray[np.int64]  # `[2]` int64, the halves whose requests were performed, the oldest first
-    slots: NDArray[Any]  # `[K]` of `SLOT`, the simulations in flight
-    paths: NDArray[Any]  # `[K, D + 1]` of `LEVEL`, their paths from the root on
-    rows: NDArray[Any]  # `[K]` of `ROW`, those of requests
+    slots: np.ndarray  # `[K]` of `SLOT`, the simulations in flight
+    paths: np.ndarray  # `[K, D + 1]` of `LEVEL`, their paths from the root on
+    rows: np.ndarray  # `[K]` of `ROW`, those of requests
     request_states: NDArray[np.uint8]  # `[K * S]` uint8
     request_actions: NDArray[np.uint8]  # the bytes of K actions
     own_states: NDArray[np.uint8]  # `[K * S]` uint8, the states of the simulations of an open loop
@@ -188,7 +188,7 @@ def new_shared(
     config: MCTSConfig,
     rules: Rules,
     tree: Tree,
-    root_state: NDArray[Any],  # `[1]`
+    root_state: np.ndarray,  # `[1]`
     halving: Halving,
     parts: list[int] | None,  # `Table.parts`; None: the search gives numbers to the keys of states
 ) -> Shared:
@@ -362,7 +362,7 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 @jit()
-def _mixed(value: Any, word: Any) -> Any:
+def _mixed(value: object, word: Any) -> Any:
     """Return a hash of a hash and a further word (a round of SplitMix64, Steele et al. 2014)."""
     z = (value ^ word) + _STEP
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -460,7 +460,7 @@ def _best(
 
 
 @jit()
-def _draw_outcome(first: int, outcomes: NDArray[Any], counters: NDArray[np.int64], seed: int) -> int:
+def _draw_outcome(first: int, outcomes: np.ndarray, counters: NDArray[np.int64], seed: int) -> int:
     """Draw one of the outcomes of an action, with the frequencies of their samples."""
     total = 0
     outcome = first
@@ -585,13 +585,13 @@ def select(memory: Pointer[Shared], half: int) -> int:
 # Letters: B rows, N nodes, M outcomes, A actions per node.
 
 
-def is_by_observation(shared: Any) -> bool:
+def is_by_observation(shared: object) -> bool:
     """Return whether states with equal observations share a node; see `MCTS.transpositions`."""
     return isinstance(shared, (str, tuple)) and shared in ("observation", ("observation",))
 
 
 def compared_parts(
-    shared: Any, dtype: np.dtype[Any], kind: TreeKind, foresees_chance: bool
+    shared: object, dtype: np.dtype, kind: TreeKind, foresees_chance: bool
 ) -> list[int] | None:
     """Return `Table.parts` if states are compared by some of their bytes; None: only keys tell them apart."""
     # `shared`: `MCTS.transpositions`.
@@ -758,7 +758,7 @@ def request_steps(memory: Pointer[Shared], half: int) -> int:
 
 
 @jit(cache=True)
-def add_steps(code: Any, memory: Pointer[Shared], steps: Steps, keys: NDArray[np.uint8], half: int) -> int:
+def add_steps(code: object, memory: Pointer[Shared], steps: Steps, keys: NDArray[np.uint8], half: int) -> int:
     """Add the transitions of an answer to the tree. Returns how many selections go on from their node."""
     # These are the rows of the half then. The last nodes of the others are leaves.
     # `keys`: the keys of the new states, or these themselves; see `Table`.
@@ -847,7 +847,7 @@ def add_steps(code: Any, memory: Pointer[Shared], steps: Steps, keys: NDArray[np
 
 
 @jit(cache=True)
-def enter_tree(code: Any, memory: Pointer[Shared]) -> int:
+def enter_tree(code: object, memory: Pointer[Shared]) -> int:
     """Enter the outcomes and the nodes of the tree into the empty table. Returns the number of nodes."""
     shared: Shared = value_at(memory)
     tree, table = shared.tree, shared.table
@@ -912,7 +912,7 @@ def finish(memory: Pointer[Shared], half: int) -> int:
 
 
 @jit(cache=True)
-def take_values(code: Any, memory: Pointer[Shared], values: NDArray[np.float64], half: int) -> int:
+def take_values(code: object, memory: Pointer[Shared], values: NDArray[np.float64], half: int) -> int:
     """Take the values `[B]` that were requested for leaves, and back up the simulations."""
     # Those of rollouts are returns of player 0.
     shared: Shared = value_at(memory)
@@ -1067,7 +1067,7 @@ def back_up(memory: Pointer[Shared], half: int) -> int:
 
 
 @jit(cache=True)
-def begin(code: Any, memory: Pointer[Shared], half: int) -> int:
+def begin(code: object, memory: Pointer[Shared], half: int) -> int:
     """Begin the simulations of a half."""
     # Returns `NONE`, `COMPLETED` or `PERFORM`.
     shared: Shared = value_at(memory)
@@ -1112,7 +1112,7 @@ def begin(code: Any, memory: Pointer[Shared], half: int) -> int:
 
 
 @jit(cache=True)
-def go_on(code: Any, memory: Pointer[Shared], half: int) -> int:
+def go_on(code: object, memory: Pointer[Shared], half: int) -> int:
     """Continue the selections of the rows that `add_steps` has left."""
     # Returns `COMPLETED` or `PERFORM`.
     select(memory, half)
@@ -1142,7 +1142,7 @@ def answer_of(shared: Shared, answers: Steps, half: int) -> Steps:
 
 
 @jit(cache=True)
-def advance(code: Any, memory: Pointer[Shared], answers: Steps, last_event: int) -> int:
+def advance(code: object, memory: Pointer[Shared], answers: Steps, last_event: int) -> int:
     """Run a search up to its next request, or to its end."""
     # `memory`: written. `last_event`: number of processed answers after which the loop pauses.
     # `answers`: `[K]`, the answers to the requests that are queued.
@@ -1213,13 +1213,13 @@ ENTRANCES: dict[Any, tuple[Any, ...]] = {
 _entries: dict[Any, Callable[..., int]] = {}
 
 
-def compile_entrance(function: Any, memory: Pointer[Shared]) -> None:
+def compile_entrance(function: object, memory: Pointer[Shared]) -> None:
     """Compile one of `ENTRANCES`, or load it from the cache; `memory` may be that of any search."""
     types = map(numba.typeof, (memory, *ENTRANCES[function]))
     _entries[function] = compile_loop(function, search_code(), *types)
 
 
-def call(function: Any, memory: Pointer[Shared], *arguments: Any) -> int:
+def call(function: object, memory: Pointer[Shared], *arguments: object) -> int:
     """Call one of `ENTRANCES` with the memory of a search. Returns what it returns."""
     if function not in _entries:
         compile_entrance(function, memory)

@@ -16,8 +16,8 @@ from planvec.kernels import jit
 
 @jit(cache=True)
 def mark_reachable(
-    edges: NDArray[Any],  # `[N, A]`
-    outcomes: NDArray[Any],  # `[M]`
+    edges: np.ndarray,  # `[N, A]`
+    outcomes: np.ndarray,  # `[M]`
     root: Any,
     nodes: NDArray[np.bool_],  # `[N]`, all False; written
     used: NDArray[np.bool_],  # `[M]`, all False; written
@@ -42,7 +42,7 @@ def mark_reachable(
 
 
 @jit(cache=True)
-def best_edge(edges: NDArray[Any], legal: NDArray[np.bool_], node: Any, by_value: bool) -> int:
+def best_edge(edges: np.ndarray, legal: NDArray[np.bool_], node: Any, by_value: bool) -> int:
     """Return the index of the best action of a node; see `Tree.best_action`."""
     best, most_visits, best_value = -1, 0, -math.inf
     only_legal = False
@@ -65,9 +65,9 @@ def best_edge(edges: NDArray[Any], legal: NDArray[np.bool_], node: Any, by_value
 
 @jit(cache=True)
 def follow_best(
-    edges: NDArray[Any],  # `[N, A]`
+    edges: np.ndarray,  # `[N, A]`
     legal: NDArray[np.bool_],  # `[N, A]`, or `[1, 1]` where all actions are legal
-    outcomes: NDArray[Any],  # `[M]`
+    outcomes: np.ndarray,  # `[M]`
     by_value: bool,
     first: int,
     path: NDArray[np.int64],  # `[D]`, written: the outcomes

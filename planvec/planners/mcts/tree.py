@@ -63,18 +63,18 @@ class _Field:
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, arrays: Any, owner: Any = None) -> NDArray[Any]:
-        field: NDArray[Any] = getattr(arrays, self.records)[self._name]
+    def __get__(self, arrays: object, owner: object = None) -> np.ndarray:
+        field: np.ndarray = getattr(arrays, self.records)[self._name]
         return field
 
 
 class _Records(NamedTuple):
     """The arrays of a tree as compiled code sees them."""
 
-    nodes: NDArray[Any]  # `[N]` records of the fields below
-    edges: NDArray[Any]  # `[N, A]`
-    outcomes: NDArray[Any]  # `[M]`
-    root_edges: NDArray[Any]  # `[A]`
+    nodes: np.ndarray  # `[N]` records of the fields below
+    edges: np.ndarray  # `[N, A]`
+    outcomes: np.ndarray  # `[M]`
+    root_edges: np.ndarray  # `[A]`
     priors: NDArray[np.float64]  # `[N, A]` float64, or `[1, 1]` without priors
     # `[N, A]` bool, the actions that may be taken, without those that are proven to be of no use; or `[1, 1]`
     # where all may
@@ -121,9 +121,9 @@ class TreeArrays(_Records):
     root_means = _Field("root_edges", np.float64)
     root_squares = _Field("root_edges", np.float64)
 
-    def named(self) -> dict[str, NDArray[Any]]:
+    def named(self) -> dict[str, np.ndarray]:
         """Return all arrays by name: the fields of records, and the others."""
-        arrays: dict[str, NDArray[Any]] = {}
+        arrays: dict[str, np.ndarray] = {}
         for name, array in self._asdict().items():
             names = array.dtype.names
             arrays |= {name: array} if names is None else {field: array[field] for field in names}
@@ -186,7 +186,7 @@ class Branch(NamedTuple):
     """A path from the root."""
 
     nodes: NDArray[np.int64]  # `[L + 1]` int64, from the root on
-    actions: NDArray[Any]  # `[L, *action shape]`
+    actions: np.ndarray  # `[L, *action shape]`
     num_steps: NDArray[np.int64]  # `[L]` int64, environment steps of each action
     total_return: float  # discounted sum of the rewards along it
 
@@ -203,8 +203,8 @@ class Tree:
     """
 
     arrays: TreeArrays
-    states: NDArray[Any] | None
-    actions: NDArray[Any]
+    states: np.ndarray | None
+    actions: np.ndarray
     kind: TreeKind
 
     def __repr__(self) -> str:
@@ -225,7 +225,7 @@ class Tree:
         """Return D."""
         return len(self.arrays.depth_histogram) - 1
 
-    def node_actions(self, node: int) -> NDArray[Any]:
+    def node_actions(self, node: int) -> np.ndarray:
         """Return the actions `[A, *action shape]` of a node."""
         return self.actions[node] if self.kind.has_own_actions else self.actions
 
@@ -332,7 +332,7 @@ class Tree:
 
     # -- the next decision ----------------------------------------------------------------------
 
-    def advance(self, action: Any, state: Any = None) -> Tree | None:
+    def advance(self, action: object, state: object = None) -> Tree | None:
         """Return the subtree that an action leads to, with its statistics.
 
         Args:
@@ -358,7 +358,7 @@ class Tree:
         root = int(self.arrays.outcome_nodes[outcome])
         return None if self.arrays.ended[root] else self.subtree(root)
 
-    def index_of(self, action: Any) -> int:
+    def index_of(self, action: object) -> int:
         """Return the index of an action of the root; see `advance` for errors."""
         actions = self.node_actions(0)
         equal = equal_actions(actions, action)
@@ -434,9 +434,9 @@ class Tree:
         with open(path, "wb") as file:  # given the name, NumPy would append ".npz"
             np.savez(file, **archive)  # type: ignore[arg-type]
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the tree as arrays of numbers and text, without spare capacity."""
-        archive: dict[str, NDArray[Any]] = {"kind": np.array(json.dumps(self.kind))}
+        archive: dict[str, np.ndarray] = {"kind": np.array(json.dumps(self.kind))}
         archive |= self.arrays.used().named()
         archive["actions"] = self.actions[: self.num_nodes] if self.kind.has_own_actions else self.actions
         if self.states is not None:
@@ -444,7 +444,7 @@ class Tree:
         return archive
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], action_space: Space[Any] | None) -> Tree:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], action_space: Space[object] | None) -> Tree:
         """Return the tree that `to_arrays` turned into arrays.
 
         Args:
@@ -537,7 +537,7 @@ class Tree:
         return cls(parts, states, actions, kind)
 
     @property
-    def saved_states(self) -> NDArray[Any]:
+    def saved_states(self) -> np.ndarray:
         """The states of the nodes; none for an open loop."""
         return np.empty(0, object) if self.states is None else self.states[: self.num_nodes]
 
@@ -568,7 +568,7 @@ class Tree:
         return tree
 
 
-def _as_array(state: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _as_array(state: object, dtype: np.dtype) -> np.ndarray:
     """Return one state as an array `[1]`."""
     if isinstance(state, np.ndarray) and state.shape == (1,):
         return state

@@ -50,7 +50,7 @@ _SeenWords = tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[np.int32]]
 
 @jit(cache=True)
 def encode_screens(
-    pixels: NDArray[np.uint8], keys: NDArray[np.int32], tiles: NDArray[np.uint16], levels: Any
+    pixels: NDArray[np.uint8], keys: NDArray[np.int32], tiles: NDArray[np.uint16], levels: object
 ) -> None:
     """Find the tiles of each colour. Colours are numbered in the order in which they appear."""
     # `pixels`: `[B, height, width, channels]` uint8, 3 channels, or 1. `tiles`: `[B, 128, 14]` uint16, all 0;
@@ -105,7 +105,7 @@ def mark_features(
     table: _SeenWords,
     scratch: NDArray[np.int64],  # `[SCRATCH]`, memory
     is_first: bool,
-    stamp: Any,
+    stamp: object,
     found: NDArray[np.int64],
 ) -> int:
     """Mark the features of a screen that have no stamp as high as this one, and list them."""
@@ -208,7 +208,7 @@ def _mark_pair(
     start: int,
     pair: Any,
     table: _SeenWords,
-    stamp: Any,
+    stamp: object,
     found: NDArray[np.int64],
     count: int,
 ) -> int:
@@ -332,7 +332,7 @@ class NoveltyTable(ABC):
 
     @abstractmethod
     def mark(
-        self, code: NDArray[Any], before: NDArray[Any] | None, depth: int, is_first: bool
+        self, code: np.ndarray, before: np.ndarray | None, depth: int, is_first: bool
     ) -> NDArray[np.int64]:
         """Mark the features of a node, and return those that were not seen before at this depth or above."""
         # Returns `[K]`, some of them; empty if the node is not novel.
@@ -356,7 +356,7 @@ class ValueTable(NoveltyTable):
         self._num_known = 0
 
     def mark(
-        self, code: NDArray[Any], before: NDArray[Any] | None, depth: int, is_first: bool
+        self, code: np.ndarray, before: np.ndarray | None, depth: int, is_first: bool
     ) -> NDArray[np.int64]:
         """Mark the features of a node; see `NoveltyTable.mark`."""
         needed = self._num_known + len(code)
@@ -387,7 +387,7 @@ class ScreenTable(NoveltyTable):
         self._found = np.empty(_NUM_KEPT, np.int64)
 
     def mark(
-        self, code: NDArray[Any], before: NDArray[Any] | None, depth: int, is_first: bool
+        self, code: np.ndarray, before: np.ndarray | None, depth: int, is_first: bool
     ) -> NDArray[np.int64]:
         """Mark the features of a node; see `NoveltyTable.mark`."""
         tiles, changed = _parts(code)
@@ -403,7 +403,7 @@ class ScreenTable(NoveltyTable):
         return self._found[:count].copy()
 
 
-def _parts(code: NDArray[Any]) -> tuple[NDArray[np.uint16], NDArray[np.bool_]]:
+def _parts(code: np.ndarray) -> tuple[NDArray[np.uint16], NDArray[np.bool_]]:
     """Return the tiles `[128, 14]` and the changes `[128]` of a code, as views."""
     size = NUM_COLORS * ROWS
     return code[:size].reshape(NUM_COLORS, ROWS), code[size:].view(np.bool_)[:NUM_COLORS]
@@ -420,17 +420,17 @@ class Features(ABC):
     new_table: type[NoveltyTable]  # makes a table that has seen nothing
 
     @abstractmethod
-    def encode(self, observations: Any, memory: NDArray[np.int32]) -> NDArray[Any]:
+    def encode(self, observations: Any, memory: NDArray[np.int32]) -> np.ndarray:
         """Return the codes `[B, ...]` of observations `[B, ...]`, stacked by the observation space."""
         # `memory`: `[1024, 2]` int32, zeros at first: what the codes of a tree depend on; changed.
 
     def codes(
         self,
-        observations: Any,
+        observations: object,
         memory: NDArray[np.int32],
         num_rows: int,
-        before: NDArray[Any] | None = None,
-    ) -> NDArray[Any]:
+        before: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Return the codes of observations, after a check of their shape."""
         codes = self.encode(observations, memory)
         num_columns = codes.shape[1] if before is None else before.shape[-1]
@@ -450,7 +450,7 @@ class Values(Features):
     def __init__(self, function: FeatureFunction) -> None:
         self._function = function
 
-    def encode(self, observations: Any, memory: NDArray[np.int32]) -> NDArray[Any]:
+    def encode(self, observations: object, memory: NDArray[np.int32]) -> np.ndarray:
         """Return `[B, F]` int64; see `Features.encode`."""
         values = integer_rows(self._function(observations), "features")
         return np.ascontiguousarray(values, np.int64)
@@ -466,7 +466,7 @@ class Screens(Features):
 
     new_table = ScreenTable
 
-    def encode(self, observations: Any, memory: NDArray[np.int32]) -> NDArray[Any]:
+    def encode(self, observations: object, memory: NDArray[np.int32]) -> np.ndarray:
         """Return `[B, 128 * 14 + 64]` uint16; see `Features.encode`.
 
         Raises:
@@ -489,8 +489,8 @@ class NewFeatures:
         self._memory = np.zeros(MEMORY_SHAPE, np.int32)
 
     def count(
-        self, observations: Any, num_rows: int, parents: NDArray[Any] | None
-    ) -> tuple[NDArray[np.float64], NDArray[Any]]:
+        self, observations: object, num_rows: int, parents: np.ndarray | None
+    ) -> tuple[NDArray[np.float64], np.ndarray]:
         """Return how many features of each observation are new, and remember them."""
         codes = self._features.codes(observations, self._memory, num_rows, parents)
         numbers = np.empty(len(codes))
@@ -500,7 +500,7 @@ class NewFeatures:
         return numbers, codes
 
 
-def features_for(space: Space[Any], given: Features | FeatureFunction | None) -> Features:
+def features_for(space: Space[object], given: Features | FeatureFunction | None) -> Features:
     """Return the features that were given, or those that suit an observation space."""
     # Images of at least 32 x 32 get `Screens`, those of MiniGrid `grid_features`; bytes (the RAM of Atari)
     # and other integers are features themselves; of numbers in a bounded Box, the index of one of 32 equal
@@ -534,7 +534,7 @@ def grid_features(observations: Any) -> NDArray[np.int64]:
     return features
 
 
-def _is_grid(space: Space[Any]) -> bool:
+def _is_grid(space: Space[object]) -> bool:
     """Return whether observations are those of MiniGrid."""
     if not isinstance(space, spaces.Dict) or not space.keys() <= {"image", "direction", "mission"}:
         return False

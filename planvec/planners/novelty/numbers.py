@@ -23,7 +23,7 @@ _MIN_SCREEN = 32  # height and width from which on an image is a screen
 _NUM_BINS, _LARGEST = 32, 10**9
 
 
-def check_features(features: Any) -> None:
+def check_features(features: object) -> None:
     """Check that a setting is a function of observations, `planvec.Screens()`, or None."""
     is_given = features is not None
     if is_given and (
@@ -32,7 +32,7 @@ def check_features(features: Any) -> None:
         raise ValueError(f"features: expected a function of observations, got {features!r}")
 
 
-def is_screen(space: Space[Any]) -> bool:
+def is_screen(space: Space[object]) -> bool:
     """Return whether observations are images, `[height, width]` or `[height, width, 3]`, not small grids."""
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
         return False
@@ -79,7 +79,7 @@ class Downscaled:
         for name, low, high in (("width", 1, 4096), ("height", 1, 4096), ("levels", 2, 256)):
             check_integer(name, getattr(self, name), low, high)
 
-    def __call__(self, observations: Any) -> NDArray[np.uint8]:
+    def __call__(self, observations: object) -> NDArray[np.uint8]:
         """Return the cells of images.
 
         Args:
@@ -104,7 +104,7 @@ class Downscaled:
         return cells.reshape(len(pixels), -1)
 
 
-def integer_rows(values: Any, argument: str) -> NDArray[Any]:
+def integer_rows(values: object, argument: str) -> np.ndarray:
     """Return what a user's function made of observations as an array of integers `[B, F]`."""
     expected = f"{argument}: expected a function that returns integers [B, F], got"
     try:
@@ -117,7 +117,7 @@ def integer_rows(values: Any, argument: str) -> NDArray[Any]:
     return rows
 
 
-def numbers_of_space(space: Space[Any], argument: str) -> Callable[[Any], NDArray[np.int64]]:
+def numbers_of_space(space: Space[object], argument: str) -> Callable[[Any], NDArray[np.int64]]:
     """Return a function that turns observations into integers `[B, F]`."""
     # Integers stay as they are. Of other numbers it gives the index of one of 32 equal intervals where the
     # space is bounded, and elsewhere of intervals whose width grows with the number.
@@ -128,7 +128,7 @@ def numbers_of_space(space: Space[Any], argument: str) -> Callable[[Any], NDArra
     return functools.partial(_numbers, space)
 
 
-def _numbers(space: Space[Any], observations: Any) -> NDArray[np.int64]:
+def _numbers(space: Space[object], observations: object) -> NDArray[np.int64]:
     """Return the numbers of observations as integers."""
     columns = []
     for _, leaf, part in space_leaves(space, observations):
@@ -139,13 +139,13 @@ def _numbers(space: Space[Any], observations: Any) -> NDArray[np.int64]:
     return np.concatenate(columns, axis=1)
 
 
-def _is_numeric(space: Space[Any]) -> bool:
+def _is_numeric(space: Space[object]) -> bool:
     """Return whether elements of a space are arrays of numbers."""
     numeric = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
     return isinstance(space, numeric) and 0 not in (space.shape or ())
 
 
-def _bins(space: Any, values: NDArray[Any]) -> NDArray[np.int64]:
+def _bins(space: Any, values: np.ndarray) -> NDArray[np.int64]:
     """Return the index of the interval of each number `[B, N]`."""
     low, high = (np.asarray(bound, np.float64).reshape(-1) for bound in (space.low, space.high))
     # float32's largest number stands for "no bound" in many environments.

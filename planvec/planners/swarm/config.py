@@ -15,7 +15,7 @@ from planvec.planners.novelty.numbers import FeatureFunction, check_features
 from planvec.planners.root_actions import check_action_space
 
 # `sampler(generator, num_draws)` gives `[num_draws]` integers of at least 1
-DtSampler = Callable[[np.random.Generator, int], NDArray[np.integer[Any]]]
+DtSampler = Callable[[np.random.Generator, int], NDArray[np.integer]]
 
 # environment steps for which an action is repeated: a number, the lowest and the highest of a uniform draw,
 # or a sampler
@@ -105,7 +105,7 @@ class SwarmConfig(Planner):
         """Moves of all walkers in a decision, at most."""
         return self.num_walkers * self.num_iterations
 
-    def check_space(self, action_space: Space[Any]) -> None:
+    def check_space(self, action_space: Space[object]) -> None:
         """Check that actions can be drawn uniformly.
 
         Raises:

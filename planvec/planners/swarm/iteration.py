@@ -59,7 +59,7 @@ class Outcomes(NamedTuple):
 class Moves(NamedTuple):
     """The moves of all walkers, a tree; see `Lineage`."""
 
-    nodes: NDArray[Any]  # `[C]` of `MOVE_DTYPE`
+    nodes: np.ndarray  # `[C]` of `MOVE_DTYPE`
     actions: NDArray[np.uint8]  # `[C, A]` uint8, the bytes of the actions
 
 
@@ -183,7 +183,7 @@ class Features(NamedTuple):
     labels: NDArray[np.int64]
 
 
-def observation_features(space: Space[Any], observations: Any, num_rows: int) -> Features:
+def observation_features(space: Space[object], observations: Any, num_rows: int) -> Features:
     """Flatten a batch of observations."""
     # Box and MultiBinary give numbers, Discrete and MultiDiscrete give labels, Dict and Tuple the features of
     # their parts. Parts of any other space (Text, Graph, ...) do not count.
@@ -208,7 +208,7 @@ def _nothing(num_rows: int) -> Features:
     )
 
 
-def _add_numbers(nothing: Features, space: Space[Any], batch: NDArray[Any]) -> Features:
+def _add_numbers(nothing: Features, space: Space[object], batch: np.ndarray) -> Features:
     """Return the features of numbers; of a large image, about `_MAX_BYTES` bytes, evenly spread over it."""
     flat = batch if batch.ndim == 2 else batch.reshape(len(batch), -1)
     if flat.dtype.itemsize == 1:
@@ -256,7 +256,7 @@ def distances(
 @jit(cache=True, allocates=True)
 def _add_squares(
     squares: NDArray[np.float64],  # `[B]`, written
-    numbers: NDArray[np.floating[Any]],  # `[B, D]`
+    numbers: NDArray[np.floating],  # `[B, D]`
     companions: NDArray[np.int64],
     living: NDArray[np.int64],
 ) -> None:
@@ -294,7 +294,7 @@ def _add_squares(
 
 @jit(cache=True, allocates=True)
 def append_moves(
-    moves: Moves, num_nodes: int, walkers: NDArray[Any], actions: NDArray[np.uint8], outcomes: Outcomes
+    moves: Moves, num_nodes: int, walkers: np.ndarray, actions: NDArray[np.uint8], outcomes: Outcomes
 ) -> int:
     """Add a move of every walker. One that took no step keeps its node."""
     # `walkers`: `[B]` of `WALKER_DTYPE`. Their latest moves are written. `actions`: `[B, A]`.
@@ -313,7 +313,7 @@ def append_moves(
 
 
 @jit((MOVES, types.int64, WALKERS), cache=True, allocates=True)
-def prune_moves(moves: Moves, num_nodes: int, walkers: NDArray[Any]) -> int:
+def prune_moves(moves: Moves, num_nodes: int, walkers: np.ndarray) -> int:
     """Remove all nodes that lead to no walker, and return the new N."""
     # `walkers`: `[B]` of `WALKER_DTYPE`. The new indices of their latest moves are written.
     is_used = np.zeros(num_nodes, np.bool_)
@@ -342,7 +342,7 @@ def prune_moves(moves: Moves, num_nodes: int, walkers: NDArray[Any]) -> int:
 def find_first_moves(
     moves: Moves,
     num_nodes: int,
-    walkers: NDArray[Any],  # `[B]` of `WALKER_DTYPE`
+    walkers: np.ndarray,  # `[B]` of `WALKER_DTYPE`
     firsts: NDArray[np.int64],  # `[B]`, first moves; 0: none. Written.
     num_moves: NDArray[np.int64],  # `[B]`. Written.
 ) -> None:
@@ -361,7 +361,7 @@ def find_first_moves(
 
 
 @jit((WALKERS, FLOATS), cache=True)
-def extrapolate_returns(walkers: NDArray[Any], values: NDArray[np.float64]) -> None:
+def extrapolate_returns(walkers: np.ndarray, values: NDArray[np.float64]) -> None:
     """Write the returns, extrapolated to the age of the oldest walker."""
     # Walkers draw how long they repeat an action, so that they differ in age. Without extrapolation, young
     # walkers would look good where steps cost and bad where steps pay. For each step that a walker is
@@ -385,7 +385,7 @@ def extrapolate_returns(walkers: NDArray[Any], values: NDArray[np.float64]) -> N
 
 
 @jit(cache=True, allocates=True)
-def find_dead(walkers: NDArray[Any], values: NDArray[np.float64]) -> NDArray[np.bool_]:
+def find_dead(walkers: np.ndarray, values: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return which walkers `[B]` have terminated with a loss."""
     # A termination may be a crash or a goal. The flag does not tell them apart, but the returns do: a
     # terminated walker is dead unless its value is above the mean of the walkers that go on, at the same age.
@@ -425,8 +425,8 @@ _TYPES = (
 
 @jit(cache=True, allocates=True)
 def _iterate(
-    code: Any,
-    walkers: NDArray[Any],  # `[B]` of `WALKER_DTYPE`. Written.
+    code: object,
+    walkers: np.ndarray,  # `[B]` of `WALKER_DTYPE`. Written.
     moves: Moves,
     num_nodes: int,
     outcomes: Outcomes,

@@ -60,7 +60,7 @@ def draw_dt(dt: Dt, generator: np.random.Generator, num_draws: int) -> NDArray[n
 class Draw(NamedTuple):
     """The random choices of one iteration."""
 
-    actions: NDArray[Any]  # `[B, *action shape]`
+    actions: np.ndarray  # `[B, *action shape]`
     action_bytes: NDArray[np.uint8]  # `[B, A]` uint8, the same memory
     dt: NDArray[np.int64]  # `[B]` int64, the number of steps of each action
     seeds: NDArray[np.uint64] | None  # `[B]` uint64, the seed of each step; None where a step has one outcome
@@ -70,7 +70,7 @@ class Draw(NamedTuple):
 
 
 def draws(
-    space: Space[Any], generator: np.random.Generator, dt: Dt, num_walkers: int, needs_seeds: bool
+    space: Space[object], generator: np.random.Generator, dt: Dt, num_walkers: int, needs_seeds: bool
 ) -> Iterator[Draw]:
     """Yield the random choices of one iteration after the other, endlessly."""
     while True:
@@ -130,7 +130,7 @@ class Lineage:
         """Sum of the rewards of each move, `[N]` float64."""
         return self.moves.nodes["reward"][: self.num_nodes]
 
-    def make_room(self, walkers: NDArray[Any]) -> None:
+    def make_room(self, walkers: np.ndarray) -> None:
         """Make room for one more move of every walker."""
         # `walkers`: `[B]` of `WALKER_DTYPE`. Nodes that lead to none of them may be pruned; the new indices
         # are written.
@@ -139,11 +139,11 @@ class Lineage:
             if self.num_nodes + len(walkers) > len(self.moves.nodes) // 2:
                 self.moves = Moves(*(np.concatenate([array, np.zeros_like(array)]) for array in self.moves))
 
-    def prune(self, walkers: NDArray[Any]) -> None:
+    def prune(self, walkers: np.ndarray) -> None:
         """Remove all nodes that lead to no walker, and write the new indices of the latest moves."""
         self.num_nodes = prune_moves(self.moves, self.num_nodes, walkers)
 
-    def first_moves(self, walkers: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def first_moves(self, walkers: np.ndarray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the first move `[B]` of each walker (0: none) and the number of its moves `[B]`."""
         firsts, num_moves = np.empty(len(walkers), np.int64), np.empty(len(walkers), np.int64)
         find_first_moves(self.moves, self.num_nodes, walkers, firsts, num_moves)
@@ -167,9 +167,9 @@ class Lineage:
 class Walkers:
     """The state of every walker, and the actions that led to it."""
 
-    start: NDArray[Any]  # `[1]`, the state at which the planner plans
-    states: NDArray[Any]  # `[B]` states
-    table: NDArray[Any]  # `[B]` of `WALKER_DTYPE`, what is known of each walker besides
+    start: np.ndarray  # `[1]`, the state at which the planner plans
+    states: np.ndarray  # `[B]` states
+    table: np.ndarray  # `[B]` of `WALKER_DTYPE`, what is known of each walker besides
     lineage: Lineage  # the moves of all walkers, a tree
     num_ended: int = 0  # how many have terminated or were truncated
 
@@ -201,7 +201,7 @@ class Walkers:
         """Which walkers were truncated, `[B]` bool."""
         return self.table["truncated"]
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the swarm as arrays of numbers and text."""
         lineage = self.lineage
         return {
@@ -213,7 +213,7 @@ class Walkers:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], action_space: Space[Any]) -> Walkers:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], action_space: Space[Any]) -> Walkers:
         """Return the swarm that `to_arrays` turned into arrays."""
         start, states = states_of_arrays("start", arrays), states_of_arrays("states", arrays)
         table = arrays["table"]
@@ -234,7 +234,7 @@ class Walkers:
         return cls(start, states, table, lineage, num_ended)
 
     @property
-    def saved_states(self) -> NDArray[Any]:
+    def saved_states(self) -> np.ndarray:
         """The states of the walkers, and the one at which the planner plans."""
         return np.concatenate([self.states, self.start])
 
@@ -248,7 +248,7 @@ class Walkers:
 # -- The decision by a swarm ---------------------------------------------------------------------------------
 
 # actions `[L, *action shape]`, and the environment steps `[L]` for which each is repeated
-ActionSequence = tuple[NDArray[Any], NDArray[np.int64]]
+ActionSequence = tuple[np.ndarray, NDArray[np.int64]]
 
 
 class SwarmSearch(Search):
@@ -258,7 +258,7 @@ class SwarmSearch(Search):
         self,
         config: SwarmConfig,
         env: BatchStepper,
-        state: NDArray[Any],
+        state: np.ndarray,
         generator: np.random.Generator,
         previous: Plan | None = None,
         info: dict[str, Any] | None = None,
@@ -285,7 +285,7 @@ class SwarmSearch(Search):
         self._new_features: NewFeatures | None = None
         if config.novelty_scale:
             self._new_features = NewFeatures(features_for(env.observation_space, config.features))
-        self._codes: NDArray[Any] | None = None  # of the observations where the walkers are
+        self._codes: np.ndarray | None = None  # of the observations where the walkers are
         self._num_iterations = 0
         self._draws = draws(
             env.action_space, generator, config.dt, config.num_walkers, needs_seeds=env.is_stochastic

@@ -76,8 +76,8 @@ class Fleet(StatesFace):
     def __init__(
         self,
         env_fns: Sequence[Callable[[], Any]],
-        observation_space: Any,
-        action_space: Any,
+        observation_space: object,
+        action_space: object,
         options: FleetOptions,
     ) -> None:
         space = as_gymnasium(observation_space) if options.shared_memory else None
@@ -118,7 +118,7 @@ class Fleet(StatesFace):
 
     # -- steps and resets ---------------------------------------------------------------------------
 
-    def submit(self, arguments: Iterable[tuple[int, Any]], in_parts: bool = True) -> list[Task]:
+    def submit(self, arguments: Iterable[tuple[int, object]], in_parts: bool = True) -> list[Task]:
         """Begin a step or a reset of environments, given each with its argument."""
         # An environment performs one after another. `in_parts`: results of slow environments arrive one after
         # another, which takes more messages.
@@ -186,13 +186,15 @@ class Fleet(StatesFace):
             self._begin_waiting()
         return taken
 
-    def row_of(self, observations: Any, index: int) -> Any:
+    def row_of(self, observations: object, index: int) -> Any:
         """Return one observation of a batch, in the form that the environment returns."""
         return take_row(self._space_of_one_observation, observations, index)
 
     # -- environments -------------------------------------------------------------------------------
 
-    def values(self, name: str, common: tuple[Any, ...], env_ids: Sequence[int] | None = None) -> list[Any]:
+    def values(
+        self, name: str, common: tuple[object, ...], env_ids: Sequence[int] | None = None
+    ) -> list[Any]:
         """Perform an operation that returns a value for each environment. Without `env_ids`, for all."""
         rows = None if env_ids is None else np.array(env_ids, np.intp)
         return self._engine.run(name, (), common, rows=rows).values()

@@ -8,11 +8,11 @@ from functools import partial
 from types import MethodType
 from typing import Any, ClassVar
 
+import numpy as np
 import treetensor.numpy as tnp
 from ding.envs.env_manager.base_env_manager import BaseEnvManager, EnvState
 from ding.utils import ENV_MANAGER_REGISTRY, make_key_as_identifier, remove_illegal_item
 from easydict import EasyDict
-from numpy.typing import NDArray
 
 from planvec.vector.ding.fleet import Fleet, FleetFace, FleetOptions, Task
 from planvec.vector.ding_env import ResetOptions, is_abnormal, render_frame
@@ -161,7 +161,7 @@ class AsyncSubprocessEnvManager(FleetFace, BaseEnvManager):  # type: ignore[misc
 
     # -- resets -------------------------------------------------------------------------------------
 
-    def reset(self, reset_param: Mapping[int, Mapping[str, Any] | None] | None = None) -> None:
+    def reset(self, reset_param: Mapping[int, Mapping[str, object] | None] | None = None) -> None:
         """Begin episodes, and wait for the observations.
 
         Args:
@@ -248,7 +248,7 @@ class AsyncSubprocessEnvManager(FleetFace, BaseEnvManager):  # type: ignore[misc
 
     # -- states -------------------------------------------------------------------------------------
 
-    def get_states(self, env_ids: Sequence[int] | None = None) -> NDArray[Any]:
+    def get_states(self, env_ids: Sequence[int] | None = None) -> np.ndarray:
         """Return the exact states of environments, `[B]`. Without `env_ids`, of all.
 
         Raises:
@@ -256,7 +256,7 @@ class AsyncSubprocessEnvManager(FleetFace, BaseEnvManager):  # type: ignore[misc
         """
         return self._open_fleet().get_states(env_ids)
 
-    def set_states(self, states: Any, env_ids: Sequence[int] | None = None) -> None:
+    def set_states(self, states: object, env_ids: Sequence[int] | None = None) -> None:
         """Put environments into states `[B]`, from which they can be stepped. Without `env_ids`, all.
 
         What no state contains stays what it is: the number of episodes, and the next seeds.
@@ -297,7 +297,7 @@ class AsyncSubprocessEnvManager(FleetFace, BaseEnvManager):  # type: ignore[misc
 
     # -- steps --------------------------------------------------------------------------------------
 
-    def step(self, actions: Mapping[int, Any]) -> Any:
+    def step(self, actions: Mapping[int, object]) -> Any:
         """Step environments.
 
         Args:

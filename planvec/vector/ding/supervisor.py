@@ -129,7 +129,7 @@ class EnvSupervisor(FleetFace, DingSupervisor):  # type: ignore[misc]
         observations = [self._ready_obs[env_id] for env_id in sorted(self.ready_obs_id)]
         return tnp.stack([tnp.array(o) for o in observations]) if observations else tnp.array([])
 
-    def reset(self, reset_param: Any = None, block: bool = True) -> None:
+    def reset(self, reset_param: object = None, block: bool = True) -> None:
         """Reset environments.
 
         Args:
@@ -143,7 +143,7 @@ class EnvSupervisor(FleetFace, DingSupervisor):  # type: ignore[misc]
         super().reset(reset_param, block)
         self._send_all()
 
-    def step(self, actions: Mapping[int, Any] | list[Any], block: bool = True) -> list[Any] | None:
+    def step(self, actions: Mapping[int, object] | list[Any], block: bool = True) -> list[Any] | None:
         """Step environments.
 
         Args:
@@ -192,7 +192,9 @@ class EnvSupervisor(FleetFace, DingSupervisor):  # type: ignore[misc]
     def _check_closed(self) -> None:
         assert self._running, "Supervisor is not running, please call start_link first!"
 
-    def recv_all(self, send_payloads: list[SendPayload], *args: Any, **kwargs: Any) -> list[RecvPayload]:
+    def recv_all(
+        self, send_payloads: list[SendPayload], *args: object, **kwargs: object
+    ) -> list[RecvPayload]:
         """Wait for the answers to payloads. There may be none."""
         answers: list[RecvPayload] = super().recv_all(send_payloads, *args, **kwargs) if send_payloads else []
         return answers
@@ -250,14 +252,14 @@ class EnvSupervisor(FleetFace, DingSupervisor):  # type: ignore[misc]
                 error = RuntimeError("the episode was lost with its worker")
         return RecvPayload(task.env_id, self._sent.pop(task).req_id, task.method, data, error)
 
-    def _recv_reset_callback(self, payload: RecvPayload, remain_payloads: Any = None) -> RecvPayload:
+    def _recv_reset_callback(self, payload: RecvPayload, remain_payloads: object = None) -> RecvPayload:
         try:
             return super()._recv_reset_callback(payload, remain_payloads)
         except RuntimeError as error:
             raise error from payload.err
 
     def _send_seed(
-        self, env_seed: Mapping[int, Any], env_dynamic_seed: Any = None, block: bool = True
+        self, env_seed: Mapping[int, object], env_dynamic_seed: object = None, block: bool = True
     ) -> None:
         """Keep the arguments of `seed` for the next resets, which call it."""
         dynamic = () if env_dynamic_seed is None else (env_dynamic_seed,)
