@@ -18,7 +18,7 @@ from ding.envs.env_manager.base_env_manager import EnvState
 from test_ding import Scripted, close, kill_a_worker, manager, wait_for
 
 from planvec.vector.ding import AsyncSubprocessEnvManager, EnvSupervisor, SyncSubprocessEnvManager
-from planvec.vector.ding_env import as_gymnasium
+from planvec.vector.ding_env import DingEnv, ResetOptions, as_gymnasium
 
 MANAGERS = (SyncSubprocessEnvManager, Peer)
 
@@ -228,3 +228,38 @@ def test_spaces_may_have_classes_as_dtypes() -> None:
     space = as_gymnasium(env.observation_space)
     assert isinstance(space, gymnasium.spaces.Box)
     assert space.dtype == np.float32
+
+
+def test_actions_of_several_numbers_keep_their_first_numbers_and_their_dtype() -> None:
+    space = as_gymnasium(gymnasium.spaces.MultiDiscrete([3, 3], dtype=np.int8, start=[5, 7]))
+    assert space == gymnasium.spaces.MultiDiscrete([3, 3], dtype=np.int8, start=[5, 7])
+    assert space.dtype == np.int8
+
+
+class Slow(Scripted):
+    """Takes a second to be seeded, closed or reset."""
+
+    def __init__(self, slow: str) -> None:
+        super().__init__()
+        self._slow = slow
+
+    def seed(self, seed: int, dynamic_seed: Any = "none") -> None:
+        self._wait("seed")
+
+    def close(self) -> None:
+        self._wait("close")
+
+    def reset(self, stat: Any = None) -> Any:
+        self._wait("reset")
+        return np.zeros(3, np.float32)
+
+    def _wait(self, method: str) -> None:
+        if method == self._slow:
+            threading.Event().wait(1.0)
+
+
+@pytest.mark.parametrize("slow", ["seed", "close", "reset"])
+def test_the_limit_of_a_reset_holds_for_all_that_a_reset_does(slow: str) -> None:
+    env = DingEnv(partial(Slow, slow), None, None, None, False)
+    with pytest.raises(TimeoutError, match="reset: expected at most 0.2 s"):
+        env.reset(options={"reset": ResetOptions(seeding=(1,), timeout=0.2, is_renewed=True)})

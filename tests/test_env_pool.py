@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
@@ -9,6 +10,7 @@ import pickle
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -542,6 +544,35 @@ def test_a_worker_that_needs_too_much_memory_is_replaced() -> None:
 
 
 # -- errors -----------------------------------------------------------------------------------------
+
+
+class Counting(gymnasium.Env[Any, Any]):
+    """Observes its action, a number, in an integer of another size than that of its space."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (2,), np.uint8)
+    action_space = gymnasium.spaces.Discrete(1000)
+
+    def __init__(self, make: Callable[[list[int]], Any]) -> None:
+        self._make = make
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        return self._make([0, 0]), {}
+
+    def step(self, action: Any) -> Any:
+        return self._make([int(action), 0]), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("make", [list, np.array])
+def test_numbers_that_the_dtype_of_the_space_cannot_hold_are_an_error(
+    make: Callable[[list[int]], Any], num_workers: int
+) -> None:
+    with EnvPool([functools.partial(Counting, make)] * 2, num_workers=num_workers) as pool:
+        pool.reset(seed=0)
+        assert pool.step([255, 0]).observations.tolist() == [[255, 0], [0, 0]]
+        with pytest.raises(EnvError, match=r"expected an element of Box.*got .*300.*uint8 does not hold"):
+            pool.step([1, 300])
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

@@ -136,6 +136,8 @@ class DingEnv(gymnasium.Env[Any, Any]):
     def _try_to_close(self) -> None:
         try:
             self.ding_env.close()
+        except _TimeLimitError:  # the alarm rings once: the rest of the reset would have no limit
+            raise
         except Exception:  # it has failed before
             _log.warning("%s: closing it after an error has failed", self, exc_info=True)
 
@@ -144,6 +146,8 @@ class DingEnv(gymnasium.Env[Any, Any]):
             return
         try:
             self.ding_env.seed(*arguments)
+        except _TimeLimitError:
+            raise
         except Exception:  # DI-engine goes on without the seed, too
             _log.warning("%s: its seed method failed; it is reset without a seed", self, exc_info=True)
 
@@ -170,6 +174,10 @@ class DingEnv(gymnasium.Env[Any, Any]):
         return str(self.ding_env)
 
 
+class _TimeLimitError(TimeoutError):
+    """The limit of a block has passed."""
+
+
 @contextmanager
 def time_limit(seconds: float | None, what: str) -> Iterator[None]:
     """Raise TimeoutError in the block after some seconds. Only the main thread can be interrupted."""
@@ -178,7 +186,7 @@ def time_limit(seconds: float | None, what: str) -> Iterator[None]:
         return
 
     def interrupt(*_: object) -> None:
-        raise TimeoutError(f"{what}: expected at most {seconds} s, and it took longer")
+        raise _TimeLimitError(f"{what}: expected at most {seconds} s, and it took longer")
 
     previous = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -210,7 +218,8 @@ def as_gymnasium(space: Any) -> spaces.Space[Any] | None:
     if kind == "Discrete":
         return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
     if kind == "MultiDiscrete":
-        return spaces.MultiDiscrete(space.nvec)
+        dtype = np.dtype(space.dtype).type
+        return spaces.MultiDiscrete(space.nvec, dtype, start=getattr(space, "start", None))
     if kind == "MultiBinary":
         return spaces.MultiBinary(space.n)
     if kind == "Dict":

@@ -109,6 +109,21 @@ def put_observations(space: gymnasium.Space[object], observations: Sequence[obje
             errors[position] = RowFailure.of(EnvError(text))
 
 
+def _is_cast_safely(observations: Sequence[Any], space: gymnasium.spaces.Box) -> bool:
+    """Return whether NumPy may cast observations to the dtype of a space without a look at the values."""
+    dtype = space.dtype
+    return dtype.kind == "f" or all(getattr(each, "dtype", None) == dtype for each in observations)
+
+
+def _check_values(values: np.ndarray, dtype: np.dtype) -> None:
+    """Check that values stay what they are in a dtype of integers, into which NumPy casts anything."""
+    if dtype.kind not in "iu" or np.can_cast(values.dtype, dtype):
+        return
+    with np.errstate(invalid="ignore"):
+        if (values.astype(dtype) != values).any():
+            raise ValueError(f"{dtype} does not hold these {values.dtype} values")
+
+
 def _write(space: gymnasium.Space[object], observations: Sequence[Any], out: Any, rows: Rows) -> None:
     if isinstance(space, spaces.Dict):
         for key, child in space.spaces.items():
@@ -124,6 +139,7 @@ def _write(space: gymnasium.Space[object], observations: Sequence[Any], out: Any
     if out[0].nbytes <= _LARGE:
         stacked = np.array(observations)
         if stacked.shape == (len(observations), *shape):
+            _check_values(stacked, out.dtype)
             out[rows] = stacked
             return
     for row, observation in zip(np.arange(len(out))[rows].tolist(), observations, strict=True):
@@ -133,6 +149,7 @@ def _write(space: gymnasium.Space[object], observations: Sequence[Any], out: Any
                 f"observation: expected shape {shape} as in {space}, got {array.shape}; return what "
                 "the space declares, or declare the space of what you return"
             )
+        _check_values(array, out.dtype)
         out[row] = array
 
 
@@ -148,7 +165,7 @@ def put_outcomes(
     observations, given_rewards, terminated, truncated = columns
     arrays, reply = work.out, work.reply
     if arrays.observations is None:
-        if type(space) is gymnasium.spaces.Box and not reply.errors:
+        if type(space) is gymnasium.spaces.Box and not reply.errors and _is_cast_safely(observations, space):
             try:
                 stacked, rewards = np.array(observations, space.dtype), np.array(given_rewards)
                 if stacked.shape[1:] == space.shape and rewards.ndim == 1:
