@@ -423,7 +423,7 @@ def test_no_file_that_planvec_loads_can_run_code() -> None:
                 assert name not in ("memmap", "fromfile", "run_path", "unpack_archive"), path
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 assert ast.unparse(node.value) == "False", path
-    assert loaders == {("files.py", "np.load(file, allow_pickle=False)")}
+    assert loaders == {("array_files.py", "np.load(file, allow_pickle=False)")}
 
 
 def test_a_trajectory_that_holds_objects_is_refused_by_the_way_to_load_it(tmp_path: Path) -> None:
