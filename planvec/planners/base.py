@@ -8,7 +8,7 @@ import secrets
 import textwrap
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import Field, dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -347,3 +347,27 @@ class Planner(ABC):
 
 
 document_options(Planner)
+
+
+class SearchPlanner(Planner):
+    """The base class of planners that hand all arguments of `begin` to the class of their search."""
+
+    @abstractmethod
+    def _search_class(self) -> Callable[..., Search]:
+        """Import and return the class of the search, called as `(planner, *arguments of begin)`."""
+
+    def begin(
+        self,
+        env: BatchStepper,
+        state: np.ndarray,
+        generator: np.random.Generator,
+        *,
+        previous: Plan | None = None,
+        info: dict[str, Any] | None = None,
+    ) -> Search:
+        """Return a new search at a state; the arguments are those of `Planner.begin`.
+
+        Raises:
+            UnsupportedEnvError: The planner does not support the action space, or the observations.
+        """
+        return self._search_class()(self, env, state, generator, previous, info)

@@ -16,7 +16,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
-from planvec.planners.base import Planner, option
+from planvec.planners.base import Planner, SearchPlanner, option
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import (
     MAX_CATEGORIES,
@@ -397,7 +397,7 @@ Deviation = float | Sequence[Any] | NDArray[np.floating]
 
 
 @dataclass(frozen=True)
-class Shooting(Planner):
+class Shooting(SearchPlanner):
     """The base class of shooting planners, which override a few methods; `ShootingSearch` owns the loop."""
 
     num_trajectories: int = option(128, "Number of sequences per iteration, B.")
@@ -457,9 +457,8 @@ class Shooting(Planner):
         """Return the sequence `[L, *action shape]` whose first action is taken: that of the best return."""
         return best
 
-    def begin(self, *args: Any, **options: Any) -> Search:
-        """Return a new search at a state; see `Planner.begin`."""
-        return ShootingSearch(self, *args, **options)
+    def _search_class(self) -> type[Search]:
+        return ShootingSearch
 
 
 class ShootingSearch(Search):

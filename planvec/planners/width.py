@@ -15,7 +15,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
-from planvec.planners.base import Planner, option
+from planvec.planners.base import SearchPlanner, option
 from planvec.planners.novelty.numbers import MEMORY_SHAPE, FeatureFunction, check_features
 from planvec.planners.plan import Plan, TreeView
 from planvec.planners.root_actions import equal_actions, list_actions
@@ -44,7 +44,7 @@ _LARGEST_REWARD = 1e300  # so large that the sum along a path is finite
 
 
 @dataclass(frozen=True, kw_only=True)
-class WidthConfig(Planner):
+class WidthConfig(SearchPlanner):
     """Holds the settings of `RolloutIW` and `IW`, which describe them."""
 
     num_simulations: int | None = option(
@@ -137,9 +137,8 @@ class RolloutIW(WidthConfig):
         ValueError: A field is out of range. The message names it.
     """
 
-    def begin(self, *args: object, **options: object) -> Search:
-        """Return a new search at a state; see `Planner.begin`."""
-        return RolloutSearch(self, *args, **options)
+    def _search_class(self) -> type[Search]:
+        return RolloutSearch
 
 
 @dataclass(frozen=True)
@@ -154,9 +153,8 @@ class IW(WidthConfig):
         ValueError: A field is out of range. The message names it.
     """
 
-    def begin(self, *args: object, **options: object) -> Search:
-        """Return a new search at a state; see `Planner.begin`."""
-        return BreadthSearch(self, *args, **options)
+    def _search_class(self) -> type[Search]:
+        return BreadthSearch
 
 
 # -- The tree ------------------------------------------------------------------------------------------------

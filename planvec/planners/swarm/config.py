@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from planvec.planners.base import Planner, option
+from planvec.planners.base import SearchPlanner, option
 from planvec.planners.novelty.numbers import FeatureFunction, check_features
 from planvec.planners.root_actions import check_action_space
 
@@ -51,7 +51,7 @@ class NormalDt:
 
 
 @dataclass(frozen=True)
-class SwarmConfig(Planner):
+class SwarmConfig(SearchPlanner):
     """Declares and checks the fields that `Swarm` and `SwarmWave` share; `Swarm` describes them."""
 
     num_walkers: int = option(48, "Number of walkers, B.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from planvec.planners.base import option
 from planvec.planners.search import Search
@@ -38,11 +37,10 @@ class Swarm(SwarmConfig):
         ValueError: A number is out of range.
     """
 
-    def begin(self, *args: Any, **options: Any) -> Search:
-        """Return a new search at a state; see `Planner.begin`."""
+    def _search_class(self) -> type[Search]:
         from planvec.planners.swarm.search import SwarmSearch  # here, since numba takes long to import
 
-        return SwarmSearch(self, *args, **options)
+        return SwarmSearch
 
 
 @dataclass(frozen=True)
@@ -65,8 +63,7 @@ class SwarmWave(SwarmConfig):
     num_walkers: int = option(128, "Number of walkers, B.")
     num_iterations: int = option(1000, "Moves of each walker, at most.")
 
-    def begin(self, *args: Any, **options: Any) -> Search:
-        """Return a new search at a state; see `Planner.begin`."""
+    def _search_class(self) -> type[Search]:
         from planvec.planners.swarm.search import WaveSearch  # here, since numba takes long to import
 
-        return WaveSearch(self, *args, **options)
+        return WaveSearch
