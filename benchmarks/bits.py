@@ -13,15 +13,17 @@ from __future__ import annotations
 import argparse
 import functools
 import hashlib
-import os
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
+from paired import check, environment
 
 DISCRETE = (
     *("CartPole-v1", "Taxi-v4", "FrozenLake-v1", "CliffWalking-v1", "Acrobot-v1", "MountainCar-v0"),
@@ -211,16 +213,20 @@ def run(num: int) -> None:
         print(digest, number, what, flush=True)
 
 
-def lines_of(checkout: str, num: int) -> list[str]:
-    command = [sys.executable, __file__, "--run", "--num", str(num)]
-    environment = {**os.environ, "PYTHONPATH": os.path.abspath(checkout)}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+def lines_of(checkout: Path, num: int) -> list[str]:
+    """Run the configurations with a checkout."""
+    command = [sys.executable, str(Path(__file__).resolve()), "--run", "--num", str(num)]
+    with tempfile.TemporaryDirectory() as folder:
+        check(checkout, folder)
+        done = subprocess.run(
+            command, env=environment(checkout), cwd=folder, stdout=subprocess.PIPE, text=True, check=True
+        )
     return done.stdout.splitlines()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("checkouts", nargs="*", metavar="OLD NEW")
+    parser.add_argument("checkouts", nargs="*", type=lambda name: Path(name).resolve(), metavar="OLD NEW")
     parser.add_argument("--num", type=int, default=NUM_CONFIGURATIONS, help="number of configurations")
     parser.add_argument("--run", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
