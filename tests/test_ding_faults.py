@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 import time
 from functools import partial
@@ -18,7 +19,7 @@ from ding.envs.env_manager.base_env_manager import EnvState
 from test_ding import Scripted, close, kill_a_worker, manager, wait_for
 
 from planvec.vector.ding import AsyncSubprocessEnvManager, EnvSupervisor, SyncSubprocessEnvManager
-from planvec.vector.ding_env import DingEnv, ResetOptions, as_gymnasium
+from planvec.vector.ding_env import DingEnv, ResetOptions, as_gymnasium, time_limit
 
 MANAGERS = (SyncSubprocessEnvManager, Peer)
 
@@ -263,3 +264,19 @@ def test_the_limit_of_a_reset_holds_for_all_that_a_reset_does(slow: str) -> None
     env = DingEnv(partial(Slow, slow), None, None, None, False)
     with pytest.raises(TimeoutError, match="reset: expected at most 0.2 s"):
         env.reset(options={"reset": ResetOptions(seeding=(1,), timeout=0.2, is_renewed=True)})
+
+
+def test_a_limit_leaves_the_timer_of_the_user_running() -> None:
+    rung = threading.Event()
+    before = signal.signal(signal.SIGALRM, lambda *_: rung.set())
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with time_limit(0.1, "step"):
+            pass
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 0.3
+        with pytest.raises(TimeoutError, match=r"step: expected at most 0.1 s"), time_limit(0.1, "step"):
+            threading.Event().wait(20)
+        assert rung.wait(20)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -21,7 +21,7 @@ from marks import slow_after
 import planvec
 from planvec.backends import signals
 from planvec.backends.processes import starting
-from planvec.vector import AsyncVectorEnv
+from planvec.vector import AsyncVectorEnv, EnvPool, PoolStep
 
 # Python itself swallows what a handler raises where it happens to run while an object is deallocated.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -84,6 +84,29 @@ def test_an_interrupted_vector_step_is_done_once_or_not_at_all(
             before, at = after, at + stride
         assert at > 50
         np.testing.assert_array_equal(env.step([1, 1])[0], before + 2)  # the last one came to its end
+
+
+@pytest.mark.parametrize("stride", slow_after(1, [11, 1]))
+def test_results_of_a_pool_are_received_once_though_receiving_was_interrupted(
+    alarm: Callable[[], None], stride: int
+) -> None:
+    with EnvPool([Count] * 3, num_workers=2) as pool:
+        pool.reset(seed=0)
+        total, at, is_interrupted = np.zeros(3), 1, True
+        while is_interrupted:
+            pool.send([1, 2, 1])
+            total += 1, 2, 1
+            received: list[PoolStep] = []
+            is_interrupted = interrupt(lambda into=received: into.append(pool.recv()), at, alarm)
+            if not received:
+                with contextlib.suppress(planvec.InvalidBatchError):  # interrupted when it had them already
+                    received.append(pool.recv())
+            for step in received:
+                order = np.argsort(step.rows)
+                np.testing.assert_array_equal(step.observations[order, 0], total, f"event {at}")
+            np.testing.assert_array_equal(pool.step([0, 0, 0]).observations[:, 0], total, f"event {at}")
+            at += stride
+        assert at > 20
 
 
 @pytest.mark.parametrize("stride", slow_after(1, [23, 3]))

@@ -551,3 +551,27 @@ def test_a_space_without_any_number_is_refused_also_if_it_is_a_box() -> None:
 def test_equal_features_continue_a_tree() -> None:
     assert Screens() == Screens()
     assert len({Screens(), Screens()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda codes: codes[:, :, None], "plan: expected a file that save_plan wrote"),
+        (lambda codes: codes[:3], "plan: expected a file that save_plan wrote"),
+        (lambda codes: codes[:, :2], r"features: expected integers \[\d+, 2\], as before, got shape"),
+    ],
+)
+def test_a_tree_file_with_other_codes_is_refused(tmp_path: Any, change: Any, error: str) -> None:
+    planner = RolloutIW(num_simulations=40)
+    path = tmp_path / "plan.npz"
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        start = np.array([env.reset(seed=0).state])
+        plan = planner.plan(env, start, seed=0)
+        save_plan(path, plan, env)
+        with np.load(path) as archive:
+            arrays = dict(archive)
+        arrays["search_data.codes"] = change(arrays["search_data.codes"])
+        np.savez(path, **arrays)
+        after = env.step_batch([plan.action], start).new_states
+        with pytest.raises(planvec.InvalidBatchError, match=error):
+            planner.plan(env, after, seed=1, previous=load_plan(path, env))

@@ -11,6 +11,7 @@ import logging
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -189,12 +190,17 @@ def time_limit(seconds: float | None, what: str) -> Iterator[None]:
         raise _TimeLimitError(f"{what}: expected at most {seconds} s, and it took longer")
 
     previous = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    begun = time.monotonic()
+    seconds_left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+        if seconds_left:  # of a timer of the user; 0 would stop it
+            signal.setitimer(
+                signal.ITIMER_REAL, max(seconds_left - (time.monotonic() - begun), 1e-6), interval
+            )
 
 
 def is_abnormal(info: object) -> bool:

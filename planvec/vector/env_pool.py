@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from planvec.backends import DelayedSignals
 from planvec.errors import InvalidBatchError
 from planvec.rows import finish_rows
 from planvec.vector import checks
@@ -166,8 +167,9 @@ class EnvPool(StatesFace):
         indices = self._indices(rows)
         self._check_free(indices)
         call = self._engine.begin_step(actions, indices, in_parts=True)
-        self._is_busy[slice(None) if indices is None else indices] = True
-        self._sent += call.chunks
+        with DelayedSignals():
+            self._is_busy[slice(None) if indices is None else indices] = True
+            self._sent += call.chunks
 
     def recv(self, min_ready: int | None = None, *, timeout: float | None = None) -> PoolStep:
         """Wait for environments that `send` steps, and return the results of all that are ready.
@@ -199,20 +201,22 @@ class EnvPool(StatesFace):
             try:
                 RowsCall(failed).raise_errors()
             finally:  # they are raised once, and the other environments of the chunks stay ready
-                for chunk in failed:
-                    reply = chunk.reply
-                    self._is_busy[chunk.rows if reply is None else chunk.rows[list(reply.errors)]] = False
-                    if reply is None or len(reply.errors) == len(chunk.rows):
-                        sent.remove(chunk)
-                    else:
-                        reply.errors = {}
-        self._sent = [chunk for chunk in sent if chunk not in ready]
+                with DelayedSignals():
+                    for chunk in failed:
+                        reply = chunk.reply
+                        is_busy[chunk.rows if reply is None else chunk.rows[list(reply.errors)]] = False
+                        if reply is None or len(reply.errors) == len(chunk.rows):
+                            sent.remove(chunk)
+                        else:
+                            reply.errors = {}
         rows = np.concatenate([chunk.rows for chunk in ready])
         is_kept = is_busy[rows]
         order = None if is_kept.all() else np.flatnonzero(is_kept)
-        result = self._finish(RowsCall(ready, order=order))
-        is_busy[rows] = False
-        return PoolStep(*result, rows[is_kept])
+        result = PoolStep(*self._finish(RowsCall(ready, order=order)), rows[is_kept])
+        with DelayedSignals():  # until here, an interrupt leaves the results to the next call
+            self._sent = [chunk for chunk in sent if chunk not in ready]
+            is_busy[rows] = False
+        return result
 
     # -- environments -------------------------------------------------------------------------------
 
