@@ -81,7 +81,8 @@ class Storm(threading.Thread):
 
     def run(self) -> None:
         """Kill until `is_over` is set."""
-        while not self.is_over.wait(random.expovariate(self.per_second)):
+        own = random.Random()  # an environment that draws from the global generator is refused
+        while not self.is_over.wait(own.expovariate(self.per_second)):
             targets = dict.fromkeys(templates(), "template")
             for worker in self.workers:
                 with contextlib.suppress(AttributeError):  # it is just started
@@ -89,7 +90,7 @@ class Storm(threading.Thread):
             living = [pid for pid in targets if system.state(pid) not in ("", "Z")]
             if not living:
                 continue
-            pid = random.choice(living)
+            pid = own.choice(living)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
                 self.counts[targets[pid]] += 1

@@ -184,12 +184,13 @@ class Killer(threading.Thread):
         self.is_over = False
 
     def run(self) -> None:
+        own = random.Random()  # an environment that draws from the global generator is refused
         while not self.is_over:
-            time.sleep(random.expovariate(self.per_second))
+            time.sleep(own.expovariate(self.per_second))
             processes = getattr(getattr(self.open, "_engine", None), "_processes", None)
             if processes is None:
                 continue
-            worker = random.choice(processes.workers)
+            worker = own.choice(processes.workers)
             try:
                 os.kill(worker.pid, signal.SIGKILL)
                 self.num_kills += 1
