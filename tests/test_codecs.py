@@ -72,6 +72,59 @@ def test_what_cannot_be_saved_faithfully_is_refused_with_the_fix(
         planvec.make(factory, num_workers=1, start_method="fork")
 
 
+class Noisy(gymnasium.Env[Any, Any]):
+    """Holds the global generator of NumPy, as frozen distributions of SciPy do."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, draws: Callable[[Any], float]) -> None:
+        self.noise = np.random.mtrand._rand
+        self.draws = draws
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(1), {}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        value = self.draws(self) if self.count > 300 else self.np_random.normal()
+        return np.array([value]), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize(
+    ("draw", "module"),
+    [
+        (lambda env: env.noise.random_sample(), "numpy.random"),
+        (lambda env: np.random.rand(), "numpy.random"),  # noqa: NPY002
+        (lambda env: random.random(), "random"),
+        (lambda env: sum(random.random() for _ in range(312)), "random"),  # as many words as it has
+    ],
+)
+def test_the_first_draw_from_a_global_generator_is_an_error_however_late_it_is(
+    draw: Callable[[Any], float], module: str, num_workers: int
+) -> None:
+    message = f"Noisy: its steps draw from the global generator of `{module}`"
+    with planvec.make(lambda: Noisy(draw), num_workers=num_workers) as env:
+        late = env.rollout_batch(np.array([env.reset(seed=0).state]), horizon=300).final_states
+        with pytest.raises(planvec.UnsupportedEnvError, match=message):
+            env.step_batch([0], late)
+        with pytest.raises(planvec.UnsupportedEnvError, match=message):
+            env.rollout_batch(late, horizon=1)
+
+
+def test_a_global_generator_may_be_held() -> None:
+    with planvec.PlanEnv(lambda: Noisy(lambda env: env.np_random.normal())) as env:
+        late = env.rollout_batch(np.array([env.reset(seed=0).state]), horizon=300).final_states
+        np.random.seed(3)  # noqa: NPY002 # the program may draw between two calls
+        first = env.step_batch([0], late, seeds=[5])
+        np.random.seed(4)  # noqa: NPY002
+        assert env.env.unwrapped.noise is np.random.mtrand._rand  # type: ignore[attr-defined]
+        np.testing.assert_array_equal(env.step_batch([0], late, seeds=[5]).observations, first.observations)
+
+
 def test_an_attribute_named_constant_is_left_out() -> None:
     with PlanEnv(Unpicklable, codec=planvec.Copied(["file"])) as env:
         out = env.step_batch([0, 1])

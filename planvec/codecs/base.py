@@ -277,6 +277,8 @@ class StateCodec(ABC):
     walk: tuple[bytes, ...] = ()
     # whether the environment may depend on hashes of texts, which differ between processes
     uses_hashes: bool = False
+    # Whether the states hold copies of generators, so that a draw from another one is an error
+    owns_generators: bool = False
     how: str = ""  # how states are saved, for reports
     note: str = ""  # what planvec changes in the environment, for reports
     warning: str = ""  # what users should be told when the environment is opened; "" for nothing

@@ -9,13 +9,22 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from planvec.codecs import Env, Rows, StateCodec, from_file, wrappers_of
+from planvec.codecs import (
+    Env,
+    GlobalPositions,
+    Rows,
+    StateCodec,
+    drawn_globally,
+    first_change,
+    from_file,
+    wrappers_of,
+)
 from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
 from planvec.kernels import class_digest, costs_of, has_kernel, has_own_kernel, is_harmless, open_kernel
 from planvec.rows import (
@@ -217,6 +226,7 @@ class EnvStepper:
         self.env = env
         self.codec = codec
         self._is_closed = False
+        self._positions = GlobalPositions()
         # steps and rolls out rows one after another
         self.loop = RowLoop(codec, env.action_space, env.observation_space, info_keys)
         keys = None if info_keys is None else tuple(info_keys)
@@ -313,10 +323,23 @@ class EnvStepper:
     # -- one method per request -----------------------------------------------------------------
 
     def _step(self, request: StepBatch, answer: Answer) -> None:
-        answer.columns = self.loop.step(request, answer.outputs, answer.errors)
+        with self._drawing_alone():
+            answer.columns = self.loop.step(request, answer.outputs, answer.errors)
 
     def _rollout(self, request: RolloutBatch, answer: Answer) -> None:
-        self.loop.rollout(request, answer.outputs, answer.errors)
+        with self._drawing_alone():
+            self.loop.rollout(request, answer.outputs, answer.errors)
+
+    @contextlib.contextmanager
+    def _drawing_alone(self) -> Iterator[None]:
+        """Refuse an environment that draws from a global generator, perhaps for the first time."""
+        # Other threads may draw, too. The environments of families that planvec knows do not.
+        before = {}
+        if self.codec.owns_generators and threading.active_count() == 1:
+            before = self._positions.now()
+        yield
+        if before and before != (now := self._positions.now()):
+            raise drawn_globally(type(self.env.unwrapped).__name__, first_change(before, now))
 
     def _flag(self, request: FlagBatch, answer: Answer) -> None:
         self.loop.flag(request.states, answer.outputs, range(len(request.states)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import random
 import timeit
 import types
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -51,6 +52,10 @@ from planvec.codecs.generic.survey import (
 from planvec.errors import UnsupportedEnvError
 
 _SMALLEST_ADDRESS = 1 << 20  # of an object
+_GLOBAL_GENERATORS = {
+    "numpy.random": np.random.mtrand._rand,
+    "random": random.seed.__self__,  # type: ignore[attr-defined]
+}
 
 
 class ObjectGraph:
@@ -70,7 +75,8 @@ class ObjectGraph:
         memory: LibraryMemory | None = None,
     ) -> None:
         self._members = [*members]
-        self._references = references
+        # An object that holds a global generator (a distribution of SciPy) still does when it is restored.
+        self._references = {**references, **_GLOBAL_GENERATORS}
         self._base = base
         self._memory = memory
         self._begin()

@@ -7,6 +7,7 @@ name.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import pickle
 import random
@@ -243,10 +244,7 @@ class Beside:
         name = type(self._env).__name__
         generator = first_change(self._generators, global_generators())
         if generator:
-            raise UnsupportedEnvError(
-                f"{name}: its steps draw from the global generator of `{generator}`, which is no part of "
-                f"the environment. Draw from self.np_random instead. {ADVICE}"
-            )
+            raise drawn_globally(name, generator)
         if self._count_spawned() != self._num_spawned:
             raise UnsupportedEnvError(
                 f"{name}: its steps spawn generators from np_random, and the number of spawned ones is not "
@@ -272,6 +270,14 @@ class Beside:
         return digests_apart(kept, self._layers)
 
 
+def drawn_globally(name: str, module: str) -> UnsupportedEnvError:
+    """Return the error for an environment of a class `name` whose steps draw from a global generator."""
+    return UnsupportedEnvError(
+        f"{name}: its steps draw from the global generator of `{module}`, which is no part of the "
+        f"environment. Draw from self.np_random instead. {ADVICE}"
+    )
+
+
 def first_change(before: Mapping[str, object], after: Mapping[str, object]) -> str:
     """Return the name of what has changed; "" if nothing has."""
     return next((name for name in {**before, **after} if before.get(name) != after.get(name)), "")
@@ -284,6 +290,37 @@ def global_generators() -> dict[str, Any]:
         "numpy.random": pickle.dumps(np.random.get_state(legacy=False)),  # noqa: NPY002
         "torch": torch_generator_state(),
     }
+
+
+class GlobalPositions:
+    """Reads how far the global generators are: numbers that differ after a draw."""
+
+    # Comparing whole states takes 60 us; this takes one, and is done around every batch. It does not see the
+    # second one of a pair of normal deviates, which NumPy has drawn with the first one.
+
+    def __init__(self) -> None:
+        self._twister: Any = None
+        self._views: dict[str, memoryview] = {}  # module -> the index of the next word, and the first word
+
+    def now(self) -> dict[str, list[int]]:
+        """Return the positions by the modules of the generators; empty if they are not known."""
+        twister = np.random.mtrand._rand._bit_generator
+        if twister is not self._twister:
+            self._twister, self._views = twister, self._find(twister)
+        return {name: view.tolist() for name, view in self._views.items()}
+
+    def _find(self, twister: Any) -> dict[str, memoryview]:
+        """Find them in memory, if they are where CPython and NumPy 1 and 2 keep them."""
+        if sys.implementation.name != "cpython" or not isinstance(twister, np.random.MT19937):
+            return {}
+        numbers = (ctypes.c_int * 625).from_address(twister.ctypes.state_address)  # 624 words, the index
+        of_numpy = memoryview(numbers).cast("B").cast("i")[::624]
+        own: Any = random.seed.__self__  # type: ignore[attr-defined] # after the header: the index, 624 words
+        numbers = (ctypes.c_int * 2).from_address(id(own) + object.__basicsize__)
+        of_python = memoryview(numbers).cast("B").cast("i")
+        if of_numpy[1] != twister.state["state"]["pos"] or of_python[0] != random.getstate()[1][-1]:
+            return {}
+        return {"numpy.random": of_numpy, "random": of_python}
 
 
 def generator_states(space: gymnasium.Space[object]) -> list[str | None]:
