@@ -16,6 +16,7 @@ the same checkout twice, the ratios show the noise.
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import json
 import statistics
@@ -28,30 +29,64 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 from figures import Figures, add_plain
+from names import action_seed, open_env
 from paired import check, environment
 from timing import first_rows
+
+import planvec
 
 NUM_RUNS_BEFORE = 30
 """Calls of each case before the first slice: planvec measures the cost of rows in the first batches."""
 
 
 class Case(NamedTuple):
-    """Names one call of `BatchEnv`.
+    """Names one call.
 
     Attributes:
         env_id: The environment.
-        num_workers: Of the `BatchEnv`.
-        num_rows: Of the batch.
+        num_workers: Number of workers; 0 steps in the process.
+        num_rows: Of the batch, or of the vector environment; of MCTS: simulations in flight.
         horizon: Steps of a rollout; 0 for `step_batch`.
+        kind: "batch", "kernel" (of the environment), "mcts", "compiled mcts" (with the kernel) or "vector".
     """
 
     env_id: str
     num_workers: int
     num_rows: int
     horizon: int = 0
+    kind: str = "batch"
 
+    def open(self, stack: ExitStack) -> Callable[[], Any]:
+        """Open what the case calls, and return the call."""
+        if self.kind == "vector":
+            from planvec.vector import AsyncVectorEnv
+
+            functions = [functools.partial(gymnasium.make, self.env_id)] * self.num_rows
+            envs = AsyncVectorEnv(functions, num_workers=self.num_workers)
+            stack.callback(envs.close)
+            envs.reset(seed=0)
+            envs.action_space.seed(0)
+            actions = envs.action_space.sample()
+            return lambda: envs.step(actions)
+        options: dict[str, Any] = {"num_workers": self.num_workers}
+        if self.kind in ("kernel", "compiled mcts"):
+            env = stack.enter_context(planvec.make(self.env_id, compiled=True, **options))
+        else:
+            env = stack.enter_context(open_env(self.env_id, **options))
+        if self.kind.endswith("mcts"):
+            planner = planvec.MCTS(num_simulations=NUM_SIMULATIONS, batch_size=self.num_rows)
+            state = env.reset(seed=0).state
+            return lambda: planner.plan(env, state, seed=0)
+        actions, states = first_rows(env, self.num_rows)
+        if self.horizon:
+            return lambda: env.rollout_batch(states, self.horizon, **action_seed(0))
+        return lambda: env.step_batch(actions, states)
+
+
+NUM_SIMULATIONS = 256
 
 CASES = {
     "CartPole, 1 row, in process": Case("CartPole-v1", 0, 1),
@@ -62,31 +97,35 @@ CASES = {
     "CartPole, 256 rows": Case("CartPole-v1", 2, 256),
     "CartPole, 4096 rows": Case("CartPole-v1", 2, 4096),
     "CartPole, 256 rollouts of 30": Case("CartPole-v1", 2, 256, 30),
+    "FrozenLake, 256 rollouts of 30": Case("FrozenLake-v1", 2, 256, 30),
     "MiniGrid, 64 rows": Case("MiniGrid-Empty-8x8-v0", 2, 64),
     "Ant, 64 rows": Case("Ant-v5", 2, 64),
     "MsPacman, 64 rows": Case("ALE/MsPacman-v5", 2, 64),
+    "kernel, CartPole, 1 row": Case("CartPole-v1", 0, 1, kind="kernel"),
+    "kernel, CartPole, 4096 rows": Case("CartPole-v1", 0, 4096, kind="kernel"),
+    "kernel, CartPole, 256 rollouts of 30": Case("CartPole-v1", 0, 256, 30, kind="kernel"),
+    "kernel, Taxi, 4096 rows": Case("Taxi", 0, 4096, kind="kernel"),
+    "kernel, HalfCheetah, 1 row": Case("HalfCheetah-v5", 0, 1, kind="kernel"),
+    "kernel, HalfCheetah, 64 rows": Case("HalfCheetah-v5", 0, 64, kind="kernel"),
+    **{f"compiled mcts, CartPole, {n}": Case("CartPole-v1", 0, n, kind="compiled mcts") for n in (1, 16, 64)},
+    **{f"mcts, CartPole, {n}, in process": Case("CartPole-v1", 0, n, kind="mcts") for n in (1, 16, 64)},
+    **{f"mcts, CartPole, {n}": Case("CartPole-v1", 2, n, kind="mcts") for n in (1, 16, 64)},
+    "mcts, MiniGrid, 16": Case("MiniGrid-Empty-8x8-v0", 2, 16, kind="mcts"),
+    **{f"vector, CartPole, {n}": Case("CartPole-v1", 2, n, kind="vector") for n in (2, 64, 512)},
+    "vector, CartPole, 2, in process": Case("CartPole-v1", 0, 2, kind="vector"),
 }
-"""Two workers unless the name says otherwise."""
+"""Two workers unless the name says otherwise. The number after MCTS is that of simulations in flight."""
 
 
 def serve(names: list[str], seconds: float) -> None:
     """Run in each checkout: read the name of a case per line, run a slice of it, print seconds per call."""
-    from names import action_seed, open_env
-
     if any(CASES[name].env_id.startswith("ALE/") for name in names):
         import ale_py  # noqa: F401
     if any(CASES[name].env_id.startswith("MiniGrid") for name in names):
         import minigrid  # noqa: F401
 
-    def open_case(case: Case) -> Callable[[], Any]:
-        env = stack.enter_context(open_env(case.env_id, num_workers=case.num_workers))
-        actions, states = first_rows(env, case.num_rows)
-        if case.horizon:
-            return lambda: env.rollout_batch(states, case.horizon, **action_seed(0))
-        return lambda: env.step_batch(actions, states)
-
     with ExitStack() as stack:
-        runs = {name: open_case(CASES[name]) for name in names}
+        runs = {name: CASES[name].open(stack) for name in names}
         numbers = {}
         for name, run in runs.items():
             times = []

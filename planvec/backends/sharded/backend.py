@@ -7,10 +7,12 @@ run(request) -> Call --next_chunk--> Worker.submit -> Future
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -47,6 +49,7 @@ from planvec.rows import (
     Promise,
     Request,
     SetBaseStateRequest,
+    wait_for,
 )
 from planvec.stepping import EnvStepper
 
@@ -66,11 +69,11 @@ T = TypeVar("T")
 _log = logging.getLogger("planvec")
 
 _MAX_STEPS = 128  # largest number of steps of a small batch
-# small batches that go to workers before an environment is opened here, which takes some milliseconds
+# Small batches that go to workers before an environment is opened here, which takes some milliseconds. They
+# show how much longer workers take than their shares of the work, for messages and until they wake: with two
+# of them 150 to 600 us, by the machine. (CartPole, 16 rows: 220 us or 765 with workers, 125 or 366 here.)
 _NUM_BEFORE = 100
-# Work of a batch up to which workers would answer later. Their messages, and waking them, take 150 to 200 us
-# more than their shares of the work (CartPole, 16 rows: 220 us with two workers, 125 us here).
-_MESSAGE_SECONDS = 250e-6
+_FIRST_MESSAGE_SECONDS, _WEIGHT, _LONGEST = 200e-6, 0.1, 3.0  # weight of a batch, at most so many averages
 
 
 class Sharded(Backend):
@@ -126,6 +129,8 @@ class Sharded(Backend):
         self._shared_base_state: list[Any] = []  # the state that `sync_base_state` sent last; empty before
         self._open_here = open_here
         self._here: InProcess | None = None  # steps small batches, once it is open
+        # how much longer workers take for a small batch than their shares of the work, on average
+        self._message_seconds = _FIRST_MESSAGE_SECONDS
         self._num_small = 0
         self._fraction = audit
         try:
@@ -163,7 +168,11 @@ class Sharded(Backend):
         error = self._why_unusable()
         if error is not None:
             return Failed(error)
-        if self._open_here is not None and not keep and request.is_counted and self._is_small(request):
+        started = time.perf_counter()
+        work = None  # of a small batch that may be stepped here, in seconds; 0 if it is not known yet
+        if self._open_here is not None and not keep and request.is_counted:
+            work = self._work_of_small(request)
+        if work is not None and work * (1 - 1 / len(self._records)) <= self._message_seconds:
             here = self._here or self._opened_here()
             if here is not None:
                 return here.run(request)
@@ -193,6 +202,12 @@ class Sharded(Backend):
                 raise
             if request.is_counted:
                 self.stats.num_rows += call.num_rows
+        if work and self._here is None:
+            with contextlib.suppress(PlanvecError):  # the caller, who would wait next, gets it from the call
+                wait_for(call)
+                seconds = time.perf_counter() - started - work / len(self._records)
+                seconds = min(max(seconds, 0.0), _LONGEST * self._message_seconds)
+                self._message_seconds += _WEIGHT * (seconds - self._message_seconds)
         return call
 
     def sync_base_state(self) -> Promise[None]:
@@ -231,15 +246,13 @@ class Sharded(Backend):
             return PlanvecError(REENTERED)
         return None
 
-    def _is_small(self, request: Request[Any]) -> bool:
-        """Return whether this process would perform a request for steps or rollouts sooner than workers."""
-        num_rows = request.num_rows
-        if num_rows > _MAX_STEPS:
-            return False
+    def _work_of_small(self, request: Request[Any]) -> float | None:
+        """Return the seconds of work of a small request for steps or rollouts; None for another one."""
+        if request.num_rows > _MAX_STEPS:
+            return None
         steps = request.steps
-        num_steps = int(steps.sum()) if isinstance(steps, np.ndarray) else steps * num_rows
-        step_seconds = self._paces[type(request)].seconds  # as the workers have measured
-        return 0 < num_steps <= _MAX_STEPS and num_steps * step_seconds <= _MESSAGE_SECONDS
+        num_steps = int(steps.sum()) if isinstance(steps, np.ndarray) else steps * request.num_rows
+        return num_steps * self._paces[type(request)].seconds if 0 < num_steps <= _MAX_STEPS else None
 
     def _opened_here(self) -> InProcess | None:
         """Return the backend of this process, opened if it is time; None if workers have to step."""
