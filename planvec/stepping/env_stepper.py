@@ -9,7 +9,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -323,22 +323,21 @@ class EnvStepper:
     # -- one method per request -----------------------------------------------------------------
 
     def _step(self, request: StepBatch, answer: Answer) -> None:
-        with self._drawing_alone():
-            answer.columns = self.loop.step(request, answer.outputs, answer.errors)
+        before = self._positions.now() if self.codec.owns_generators else None
+        answer.columns = self.loop.step(request, answer.outputs, answer.errors)
+        if before is not None:
+            self._check_draws(before)
 
     def _rollout(self, request: RolloutBatch, answer: Answer) -> None:
-        with self._drawing_alone():
-            self.loop.rollout(request, answer.outputs, answer.errors)
+        before = self._positions.now() if self.codec.owns_generators else None
+        self.loop.rollout(request, answer.outputs, answer.errors)
+        if before is not None:
+            self._check_draws(before)
 
-    @contextlib.contextmanager
-    def _drawing_alone(self) -> Iterator[None]:
-        """Refuse an environment that draws from a global generator, perhaps for the first time."""
-        # Other threads may draw, too. The environments of families that planvec knows do not.
-        before = {}
-        if self.codec.owns_generators and threading.active_count() == 1:
-            before = self._positions.now()
-        yield
-        if before and before != (now := self._positions.now()):
+    def _check_draws(self, before: dict[str, list[int]]) -> None:
+        """Refuse an environment that has drawn from a global generator, perhaps for the first time."""
+        now = self._positions.now()
+        if now != before and threading.active_count() == 1:  # else another thread may have drawn
             raise drawn_globally(type(self.env.unwrapped).__name__, first_change(before, now))
 
     def _flag(self, request: FlagBatch, answer: Answer) -> None:
