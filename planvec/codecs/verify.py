@@ -559,7 +559,7 @@ def _stack_codec(
     if graph is not None:
         graph.settle()
         stack.include(graph)
-        stack.owns_generators = True
+        stack.owns_generators = not trust
         if reference is not None:
             stack.warning = stack.warning or warning_on_costs(stack, env, graph)
     return stack

@@ -51,7 +51,7 @@ from planvec.rows import (
     stack_rows,
     unpicklable_rows,
 )
-from planvec.stepping.kernel_proof import prove
+from planvec.stepping.kernel_proof import output_difference, prove
 from planvec.stepping.row_loop import RowLoop, as_env_error
 
 _log = logging.getLogger("planvec")
@@ -278,7 +278,11 @@ class EnvStepper:
             if not by_rows and self.kernel.perform(request, answer):
                 answer.seconds = time.perf_counter() - started
                 return answer
-            self._methods[type(request)](request, answer)
+            perform = self._methods[type(request)]
+            if self.codec.owns_generators and isinstance(request, (StepBatch, RolloutBatch)):
+                self._perform_alone(request, answer, perform)
+            else:
+                perform(request, answer)
         answer.seconds = time.perf_counter() - started
         self.kernel.seconds += answer.seconds
         return answer
@@ -323,22 +327,26 @@ class EnvStepper:
     # -- one method per request -----------------------------------------------------------------
 
     def _step(self, request: StepBatch, answer: Answer) -> None:
-        before = self._positions.now() if self.codec.owns_generators else None
         answer.columns = self.loop.step(request, answer.outputs, answer.errors)
-        if before is not None:
-            self._check_draws(before)
 
     def _rollout(self, request: RolloutBatch, answer: Answer) -> None:
-        before = self._positions.now() if self.codec.owns_generators else None
         self.loop.rollout(request, answer.outputs, answer.errors)
-        if before is not None:
-            self._check_draws(before)
 
-    def _check_draws(self, before: dict[str, list[int]]) -> None:
-        """Refuse an environment that has drawn from a global generator, perhaps for the first time."""
+    def _perform_alone(
+        self, request: Request[Any], answer: Answer, perform: Callable[[Any, Answer], None]
+    ) -> None:
+        """Perform a request; refuse an environment at its first draw from a global generator."""
+        before = self._positions.now()
+        perform(request, answer)
         now = self._positions.now()
-        if now != before and threading.active_count() == 1:  # else another thread may have drawn
-            raise drawn_globally(type(self.env.unwrapped).__name__, first_change(before, now))
+        if now == before:
+            return
+        if threading.active_count() > 1:  # another thread may have drawn: then the results are the same again
+            again = Answer(request.new_outputs(self.description))
+            perform(request, again)
+            if output_difference(answer.outputs, again.outputs) is None:
+                return
+        raise drawn_globally(type(self.env.unwrapped).__name__, first_change(before, now))
 
     def _flag(self, request: FlagBatch, answer: Answer) -> None:
         self.loop.flag(request.states, answer.outputs, range(len(request.states)))
