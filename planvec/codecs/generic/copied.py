@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import random
 import timeit
 import types
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -41,6 +40,7 @@ from planvec.codecs.generic.pickling import (
 from planvec.codecs.generic.short_forms import ShortForms
 from planvec.codecs.generic.structure import SHARED_MEMORY, digests_of
 from planvec.codecs.generic.survey import (
+    GLOBAL_GENERATORS,
     NUMBERS_AND_TEXT,
     Beside,
     Entry,
@@ -52,10 +52,6 @@ from planvec.codecs.generic.survey import (
 from planvec.errors import UnsupportedEnvError
 
 _SMALLEST_ADDRESS = 1 << 20  # of an object
-_GLOBAL_GENERATORS = {
-    "numpy.random": np.random.mtrand._rand,
-    "random": random.seed.__self__,  # type: ignore[attr-defined]
-}
 
 
 class ObjectGraph:
@@ -76,7 +72,7 @@ class ObjectGraph:
     ) -> None:
         self._members = [*members]
         # An object that holds a global generator (a distribution of SciPy) still does when it is restored.
-        self._references = {**references, **_GLOBAL_GENERATORS}
+        self._references = {**references, **GLOBAL_GENERATORS}
         self._base = base
         self._memory = memory
         self._begin()

@@ -38,6 +38,10 @@ from planvec.codecs.generic.attributes import (
 from planvec.codecs.generic.structure import digests_apart, torch_generator_state
 from planvec.errors import UnsupportedEnvError
 
+GLOBAL_GENERATORS: dict[str, Any] = {  # by their modules
+    "numpy.random": np.random.mtrand._rand,
+    "random": random.seed.__self__,  # type: ignore[attr-defined]
+}
 _MAX_ENTRIES = 200_000
 NUMBERS_AND_TEXT = (*ATOMS, np.generic, range, type(Ellipsis))
 # types into which the survey does not look
@@ -304,7 +308,7 @@ class GlobalPositions:
 
     def now(self) -> dict[str, list[int]]:
         """Return the positions by the modules of the generators; empty if they are not known."""
-        twister = np.random.mtrand._rand._bit_generator
+        twister = GLOBAL_GENERATORS["numpy.random"]._bit_generator
         if twister is not self._twister:
             self._twister, self._views = twister, self._find(twister)
         return {name: view.tolist() for name, view in self._views.items()}
@@ -315,8 +319,8 @@ class GlobalPositions:
             return {}
         numbers = (ctypes.c_int * 625).from_address(twister.ctypes.state_address)  # 624 words, the index
         of_numpy = memoryview(numbers).cast("B").cast("i")[::624]
-        own: Any = random.seed.__self__  # type: ignore[attr-defined] # after the header: the index, 624 words
-        numbers = (ctypes.c_int * 2).from_address(id(own) + object.__basicsize__)
+        after_header = id(GLOBAL_GENERATORS["random"]) + object.__basicsize__  # the index, 624 words
+        numbers = (ctypes.c_int * 2).from_address(after_header)
         of_python = memoryview(numbers).cast("B").cast("i")
         if of_numpy[1] != twister.state["state"]["pos"] or of_python[0] != random.getstate()[1][-1]:
             return {}
