@@ -388,7 +388,7 @@ def main() -> int:
     logging.basicConfig(level=logging.WARNING if arguments.verbose else logging.CRITICAL)
 
     # Workers that crash have much to say, and an emulator greets: that is not what is to be read here.
-    shown = os.fdopen(os.dup(2), "w", buffering=1)
+    shown = sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
     if not arguments.verbose:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     score, started = Score(), time.monotonic()

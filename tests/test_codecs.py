@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numba
 import numpy as np
 import pytest
 from compare import assert_same, same_states
@@ -93,26 +94,145 @@ class Noisy(gymnasium.Env[Any, Any]):
         return np.array([value]), 0.0, False, False, {}
 
 
+GENERATOR, OLD_GENERATOR = np.random.default_rng(0), np.random.RandomState(0)
+OF_NUMPY, OF_PYTHON = "the global generator of `numpy.random`", "the global generator of `random`"
+
+
+@numba.njit
+def compiled_draw() -> float:
+    return np.random.rand()  # type: ignore[no-any-return] # noqa: NPY002
+
+
+DRAWS = [
+    (lambda env: env.noise.random_sample(), OF_NUMPY),
+    (lambda env: np.random.rand(), OF_NUMPY),  # noqa: NPY002
+    (lambda env: np.random.normal(), OF_NUMPY),  # noqa: NPY002
+    (lambda env: random.random(), OF_PYTHON),
+    (lambda env: random.gauss(0, 1), OF_PYTHON),
+    (lambda env: sum(random.random() for _ in range(312)), OF_PYTHON),  # as many words as it has
+    (lambda env: compiled_draw(), f"{OF_NUMPY} in numba"),
+    (lambda env: GENERATOR.random(), "the generator of test_codecs.GENERATOR"),
+    (lambda env: float(GENERATOR.integers(9, dtype=np.int32)), "the generator of test_codecs.GENERATOR"),
+    (lambda env: OLD_GENERATOR.normal(), "the generator of test_codecs.OLD_GENERATOR"),
+    (lambda env: float(env.action_space.sample()), r"the generator of .*action_space"),
+]
+
+
+def late_states(env: Any) -> np.ndarray:
+    late: np.ndarray = env.rollout_batch(np.array([env.reset(seed=0).state]), horizon=300).final_states
+    return late
+
+
 @pytest.mark.parametrize("num_workers", [0, 1])
-@pytest.mark.parametrize(
-    ("draw", "module"),
-    [
-        (lambda env: env.noise.random_sample(), "numpy.random"),
-        (lambda env: np.random.rand(), "numpy.random"),  # noqa: NPY002
-        (lambda env: random.random(), "random"),
-        (lambda env: sum(random.random() for _ in range(312)), "random"),  # as many words as it has
-    ],
-)
-def test_the_first_draw_from_a_global_generator_is_an_error_however_late_it_is(
-    draw: Callable[[Any], float], module: str, num_workers: int
+@pytest.mark.parametrize(("draw", "generator"), DRAWS)
+def test_the_first_draw_from_another_generator_is_an_error_however_late_it_is(
+    draw: Callable[[Any], float], generator: str, num_workers: int
 ) -> None:
-    message = f"Noisy: its steps draw from the global generator of `{module}`"
+    message = f"Noisy: its steps draw from {generator}, which is no part of the environment"
     with planvec.make(lambda: Noisy(draw), num_workers=num_workers) as env:
-        late = env.rollout_batch(np.array([env.reset(seed=0).state]), horizon=300).final_states
-        with pytest.raises(planvec.UnsupportedEnvError, match=message):
-            env.step_batch([0], late)
+        late = late_states(env)
+        for _ in range(3):  # of pairs of normal deviates, one is left from the first
+            with pytest.raises(planvec.UnsupportedEnvError, match=message):
+                env.step_batch([0], late)
         with pytest.raises(planvec.UnsupportedEnvError, match=message):
             env.rollout_batch(late, horizon=1)
+
+
+def test_a_draw_is_noticed_after_the_program_has_replaced_the_bit_generator() -> None:
+    with planvec.PlanEnv(lambda: Noisy(lambda env: np.random.rand())) as env:  # noqa: NPY002
+        late, before = late_states(env), np.random.get_bit_generator()
+        np.random.set_bit_generator(np.random.PCG64(3))
+        try:
+            with pytest.raises(planvec.UnsupportedEnvError, match=OF_NUMPY):
+                env.step_batch([0], late)
+        finally:
+            np.random.set_bit_generator(before)
+
+
+HOOKS: list[
+    Callable[[], float]
+] = []  # a step calls the last one and removes it, as a signal handler would come
+
+
+def hooked(env: Any) -> float:
+    if HOOKS:
+        HOOKS.pop()()
+    return float(env.np_random.normal())
+
+
+@pytest.fixture
+def _idle_thread() -> Iterator[None]:
+    is_over = threading.Event()
+    thread = threading.Thread(target=is_over.wait)
+    thread.start()
+    yield
+    is_over.set()
+    thread.join()
+
+
+@pytest.mark.usefixtures("_idle_thread")
+def test_others_may_draw_while_an_environment_is_stepped() -> None:
+    with planvec.PlanEnv(lambda: Noisy(hooked)) as env:
+        late = late_states(env)
+        first = env.step_batch([0], late, seeds=[5])
+        for draw in (random.random, lambda: random.gauss(0, 1), np.random.rand):
+            HOOKS.append(draw)
+            again = env.step_batch([0], late, seeds=[5])
+            assert not HOOKS
+            np.testing.assert_array_equal(again.observations, first.observations)
+
+
+class NoisyInfo(Noisy):
+    """Draws for its info alone."""
+
+    def step(self, action: Any) -> Any:
+        *outcome, _ = super().step(action)
+        return *outcome, {"noise": random.random() if self.count > 300 else 0.0}
+
+
+@pytest.mark.usefixtures("_idle_thread")
+@pytest.mark.parametrize("factory", [NoisyInfo, lambda draws: Noisy(lambda env: random.random() * 0 + 1)])
+def test_draws_are_noticed_beside_a_thread_whatever_depends_on_them(factory: Callable[[Any], Any]) -> None:
+    with planvec.PlanEnv(lambda: factory(lambda env: env.np_random.normal())) as env:
+        late = late_states(env)
+        with pytest.raises(planvec.UnsupportedEnvError, match=OF_PYTHON):
+            env.step_batch([0], late)
+
+
+def test_a_step_may_seed_a_global_generator_and_draw_from_it() -> None:
+    def draw(env: Any) -> float:
+        random.seed(env.count)
+        return random.random()
+
+    with planvec.PlanEnv(lambda: Noisy(draw)) as env:
+        late = late_states(env)
+        values = {float(env.step_batch([0], late).observations[0, 0]) for _ in range(3)}
+        assert len(values) == 1
+
+
+class NoisyReset(Noisy):
+    """Draws in resets with options, after it has seeded the generator if they say so."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        observation, info = super().reset(seed=seed)
+        if options:
+            if options["seeds"]:
+                random.seed(seed)
+            observation[0] = random.random()
+        return observation, info
+
+
+def test_a_reset_that_draws_from_a_global_generator_must_seed_it() -> None:
+    with planvec.PlanEnv(lambda: NoisyReset(lambda env: 0.0)) as env:
+        seeded = [float(env.reset(seed=3, options={"seeds": True}).observation[0]) for _ in range(3)]
+        assert len({*seeded}) == 1
+        with pytest.raises(planvec.PlanvecError, match=OF_PYTHON):
+            env.reset(seed=3, options={"seeds": False})
+
+
+def test_the_check_looks_for_draws_from_other_generators() -> None:
+    report = planvec.check_env(lambda: Noisy(lambda env: random.random()), num_steps=1300, num_restores=4)
+    assert OF_PYTHON in report.error
 
 
 def test_a_global_generator_may_be_held() -> None:

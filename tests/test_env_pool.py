@@ -604,6 +604,60 @@ def test_errors_of_environments_are_raised_as_what_they_are(
         assert not pool.stats.restarts
 
 
+class DrawsLate(gymnasium.Env[Any, Any]):
+    """Draws from the global generator of NumPy from step 40 on."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.count, self.first = 0, 400 if options is None else int(options["first"])
+        return np.zeros(1), {}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        noise = self.np_random.normal() if self.count < self.first else np.random.normal()  # noqa: NPY002
+        return np.array([noise]), 0.0, False, False, {}
+
+
+def test_environments_that_draw_late_from_a_global_generator_are_not_restored(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with EnvPool([DrawsLate] * 2, num_workers=1) as pool:
+        pool.reset(seed=0, options={"first": 20})
+        for _ in range(19):
+            pool.step([0, 0])
+        saved = pool.get_states()
+        assert not caplog.records[1:]
+        pool.step([0, 0])
+        assert "DrawsLate: its steps draw from the global generator of `numpy.random`" in caplog.text
+        with pytest.raises(UnsupportedEnvError, match="the environments cannot be saved"):
+            pool.set_states(saved)
+        os.kill(pool._engine._processes.workers[0].pid, signal.SIGKILL)  # type: ignore[union-attr]
+        assert pool.step([0, 0]).infos["worker_exited"].tolist() == [True, False]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_environment_that_has_raised_is_stepped_again_beside_one_that_waits(num_workers: int) -> None:
+    with EnvPool([Faulty] * 2, num_workers=num_workers) as pool:
+        pool.reset(seed=0, options=ARMED)
+        pool.send([fault("exception"), 0])
+        with pytest.raises(ValueError, match="the rocket exploded"):
+            pool.recv()
+        pool.send([0], rows=[0])
+        step = pool.recv()
+        assert sorted(step.rows) == [0, 1]
+        counts = dict(zip(step.rows.tolist(), step.observations[:, 0].tolist(), strict=True))
+        for expected in (counts[0] + 1, counts[0] + 2):  # no result comes twice
+            pool.send([0], rows=[0])
+            step = pool.recv()
+            assert step.rows.tolist() == [0]
+            assert step.observations[:, 0].tolist() == [expected]
+        with pytest.raises(InvalidBatchError, match="expected 1 to 0"):
+            pool.recv(1)
+
+
 def test_an_info_that_cannot_be_sent_is_an_error_of_its_row() -> None:
     with EnvPool([Faulty] * 4, num_workers=2) as pool:
         pool.reset(seed=0, options=ARMED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -92,6 +93,24 @@ def test_only_small_batches_are_stepped_here(here: list[int]) -> None:
         assert not here
         step_often(env)
         assert set(here) == {FEW}
+
+
+def test_the_time_of_messages_is_what_a_batch_takes_beyond_its_largest_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sharded, "_FIRST_MESSAGE_SECONDS", 1e-3)
+    monkeypatch.setattr(sharded, "_WEIGHT", 0.5)
+    monkeypatch.setattr(sharded, "_NUM_BEFORE", 1000)
+    with planvec.make("CartPole-v1", num_workers=2) as env:
+        step_often(env)
+        backend = env._backend
+        clock = iter([0.0, 0.010, 1.0, 1.010])
+        monkeypatch.setattr(sharded, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+        for num_rows, seconds, expected in ((3, 3.0e-3, 2e-3), (1, 9.9e-3, 1e-4)):
+            backend._paces[StepBatch].seconds = seconds / num_rows
+            backend._message_seconds = 2e-3 if num_rows == 3 else 1e-4
+            step(env, num_rows)
+            assert backend._message_seconds == pytest.approx(expected, rel=1e-3)
 
 
 def test_promises_are_kept_by_workers(here: list[int]) -> None:

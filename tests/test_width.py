@@ -557,6 +557,8 @@ def test_equal_features_continue_a_tree() -> None:
     ("change", "error"),
     [
         (lambda codes: codes[:, :, None], "plan: expected a file that save_plan wrote"),
+        (lambda codes: codes.astype(str), "plan: expected a file that save_plan wrote"),
+        (lambda codes: codes.astype(float), "plan: expected a file that save_plan wrote"),
         (lambda codes: codes[:3], "plan: expected a file that save_plan wrote"),
         (lambda codes: codes[:, :2], r"features: expected integers \[\d+, 2\], as before, got shape"),
     ],

@@ -30,7 +30,7 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from planvec.backends import BackendName, ExternalProcess, ray_connection, ray_opener
-from planvec.codecs import CodecChoice, Env, LegalActions, same, time_codec
+from planvec.codecs import CodecChoice, Env, LegalActions, Positions, drawn_elsewhere, same, time_codec
 from planvec.envs import BatchEnv, PlanEnv, find_source, make_env
 from planvec.errors import PlanvecError
 from planvec.rows import (
@@ -202,9 +202,10 @@ Outcome = tuple[Any, float, bool, bool, dict[str, Any]]
 class ReferenceEnv:
     """Steps an environment without planvec. Every episode gets a new environment."""
 
-    def __init__(self, make: Callable[[], Env], changed: PlanEnv | None) -> None:
+    def __init__(self, make: Callable[[], Env], changed: PlanEnv | None, watch: Positions | None) -> None:
         self._make = make
         self._changed = changed
+        self._watch = watch
         self._env: Env | None = None
         # seed of a reset -> its first observation and info
         self.starts: dict[int, tuple[Any, dict[str, Any]]] = {}
@@ -223,7 +224,12 @@ class ReferenceEnv:
     def step(self, action: object) -> Outcome:
         """Step once and return a copy of the result."""
         assert self._env is not None
+        before = None if self._watch is None else self._watch.now()
         observation, reward, terminated, truncated, info = self._env.step(own_copy(action))
+        if self._watch is not None and before is not None:
+            drawn = self._watch.moves(before, self._watch.now())
+            if drawn:
+                raise drawn_elsewhere(type(self._env.unwrapped).__name__, next(iter(drawn)))
         return self._converted(observation), float(reward), bool(terminated), bool(truncated), own_copy(info)
 
     def close(self) -> None:
@@ -293,7 +299,9 @@ class Check:
             self._kernel_env.stepper.kernel.load()
         changed = open_env() if self._env.codec.note else None
         make = partial(make_env, source, env_kwargs=options["env_kwargs"])
-        self._reference = stack.enter_context(contextlib.closing(ReferenceEnv(make, changed)))
+        self._reference = stack.enter_context(
+            contextlib.closing(ReferenceEnv(make, changed, self._env.codec.watch))
+        )
         self._action_space = self._env.action_space
         self._action_space.seed(seed)
         self._steps: list[ReferenceStep] = []

@@ -21,6 +21,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
+from planvec.codecs.positions import Positions
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import StateFormat, own_copy
 
@@ -277,8 +278,9 @@ class StateCodec(ABC):
     walk: tuple[bytes, ...] = ()
     # whether the environment may depend on hashes of texts, which differ between processes
     uses_hashes: bool = False
-    # Whether the states hold copies of generators, so that a draw from another one is an error
-    owns_generators: bool = False
+    # reads generators that are not saved, so that a draw from them is noticed; None if states may hold them
+    watch: Positions | None = None
+    forbids_draws: bool = False  # whether such a draw is an error
     how: str = ""  # how states are saved, for reports
     note: str = ""  # what planvec changes in the environment, for reports
     warning: str = ""  # what users should be told when the environment is opened; "" for nothing

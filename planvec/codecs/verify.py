@@ -29,6 +29,7 @@ from planvec.codecs.generic.replay import ReplayCodec
 from planvec.codecs.generic.shared_code import CodeReader
 from planvec.codecs.generic.structure import SHARED_MEMORY
 from planvec.codecs.generic.survey import Beside, own_classes
+from planvec.codecs.positions import Positions
 from planvec.codecs.reported_masks import LegalActions
 from planvec.codecs.selection import CodecChoice, FamilyCodec, Layer, select, wrapper_layers
 from planvec.codecs.stack import LayerCodecs, StackCodec, make_wrapper_codec
@@ -559,7 +560,8 @@ def _stack_codec(
     if graph is not None:
         graph.settle()
         stack.include(graph)
-        stack.owns_generators = not trust
+        stack.watch = Positions(codecs.generators_beside(env))
+        stack.forbids_draws = not trust
         if reference is not None:
             stack.warning = stack.warning or warning_on_costs(stack, env, graph)
     return stack

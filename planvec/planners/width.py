@@ -296,7 +296,7 @@ class WidthTree:
         """Return the tree that `to_arrays` turned into arrays."""
         states, codes = states_of_arrays("states", arrays), arrays["codes"]
         size, memory = len(states), np.array(arrays["memory"], np.int32)
-        if not size or codes.ndim != 2 or memory.shape != MEMORY_SHAPE:
+        if not size or codes.ndim != 2 or codes.dtype.kind not in "iu" or memory.shape != MEMORY_SHAPE:
             raise ValueError("a tree without nodes, codes, or the memory of its codes")
         origin = _Origin(int(arrays["dt"]), str(arrays["features"]), None)
         tree = cls(arrays["actions"], states, codes, memory, origin)

@@ -17,12 +17,12 @@ import numpy as np
 
 from planvec.codecs import (
     Env,
-    GlobalPositions,
     Rows,
     StateCodec,
-    drawn_globally,
-    first_change,
+    describe_difference,
+    drawn_elsewhere,
     from_file,
+    same,
     wrappers_of,
 )
 from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
@@ -50,6 +50,7 @@ from planvec.rows import (
     resolve,
     stack_rows,
     unpicklable_rows,
+    vector_infos,
 )
 from planvec.stepping.kernel_proof import output_difference, prove
 from planvec.stepping.row_loop import RowLoop, as_env_error
@@ -58,6 +59,7 @@ _log = logging.getLogger("planvec")
 
 _SECONDS_FOR_NUMBA = 0.75  # time to import numba, which planners import anyway
 _SECONDS_TO_ANNOUNCE = 1.0
+_NUM_AGAIN = 2  # how often a batch in which a generator has moved is performed again
 
 
 class LazyKernel:
@@ -226,7 +228,6 @@ class EnvStepper:
         self.env = env
         self.codec = codec
         self._is_closed = False
-        self._positions = GlobalPositions()
         # steps and rolls out rows one after another
         self.loop = RowLoop(codec, env.action_space, env.observation_space, info_keys)
         keys = None if info_keys is None else tuple(info_keys)
@@ -279,7 +280,7 @@ class EnvStepper:
                 answer.seconds = time.perf_counter() - started
                 return answer
             perform = self._methods[type(request)]
-            if self.codec.owns_generators and isinstance(request, (StepBatch, RolloutBatch)):
+            if self.codec.forbids_draws and isinstance(request, (StepBatch, RolloutBatch)):
                 self._perform_alone(request, answer, perform)
             else:
                 perform(request, answer)
@@ -309,14 +310,33 @@ class EnvStepper:
         """Start an episode and make its state the base state."""
         try:
             with self._lock:
+                before = None if self.codec.watch is None else self.codec.watch.now()
                 observation, info = self.codec.reset(seed, copy.deepcopy(options))
                 value = self.codec.get(own_copy(observation))
+                if before is not None and self.codec.forbids_draws:
+                    self._repeat_reset(before, (seed, options), observation, value)
         except BaseException as error:
             raise as_env_error(error) from error
         states = np.zeros(1, self.codec.format.dtype)
         self.codec.dump(Rows([value], [0], [False], [False]), states)
         self.base_state = states[0]
         return Start(states[0], observation, info)
+
+    def _repeat_reset(
+        self,
+        before: list[object],
+        arguments: tuple[int, dict[str, Any] | None],
+        observation: object,
+        value: object,
+    ) -> None:
+        """Reset again if the reset has drawn from generators that are not saved: it may have seeded them."""
+        assert self.codec.watch is not None
+        drawn = self.codec.watch.moves(before, self.codec.watch.now())
+        if drawn:
+            first = own_copy(observation)
+            again, _ = self.codec.reset(arguments[0], copy.deepcopy(arguments[1]))
+            if not same((first, value), (own_copy(again), self.codec.get(own_copy(again)))):
+                raise drawn_elsewhere(type(self.env.unwrapped).__name__, next(iter(drawn)))
 
     def close(self) -> None:
         """Close the environment. Closing again does nothing."""
@@ -335,18 +355,34 @@ class EnvStepper:
     def _perform_alone(
         self, request: Request[Any], answer: Answer, perform: Callable[[Any, Answer], None]
     ) -> None:
-        """Perform a request; refuse an environment at its first draw from a global generator."""
-        before = self._positions.now()
+        """Perform a request; refuse an environment whose results depend on generators that are not saved."""
+        watch = self.codec.watch
+        assert watch is not None
+        before = watch.now()
         perform(request, answer)
-        now = self._positions.now()
+        now = watch.now()
         if now == before:
             return
-        if threading.active_count() > 1:  # another thread may have drawn: then the results are the same again
-            again = Answer(request.new_outputs(self.description))
+        # A thread, a signal handler or a finalizer may have drawn instead. Performing the batch again tells:
+        # the results are the same, and the generators move no more, or another thread moves them differently.
+        drawn = watch.moves(before, now)
+        for _ in range(_NUM_AGAIN):
+            again, before = Answer(request.new_outputs(self.description)), now
             perform(request, again)
-            if output_difference(answer.outputs, again.outputs) is None:
+            now = watch.now()
+            if output_difference(answer.outputs, again.outputs) or describe_difference(
+                "infos", *(vector_infos(each.columns or {}) for each in (answer, again))
+            ):
+                break
+            moved = watch.moves(before, now)
+            if threading.active_count() > 1:
+                moved = {
+                    name: distance for name, distance in moved.items() if drawn.get(name, -1) == distance
+                }
+            if not moved:
                 return
-        raise drawn_globally(type(self.env.unwrapped).__name__, first_change(before, now))
+            drawn = moved
+        raise drawn_elsewhere(type(self.env.unwrapped).__name__, next(iter(drawn)))
 
     def _flag(self, request: FlagBatch, answer: Answer) -> None:
         self.loop.flag(request.states, answer.outputs, range(len(request.states)))

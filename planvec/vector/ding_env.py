@@ -186,18 +186,25 @@ def time_limit(seconds: float | None, what: str) -> Iterator[None]:
         yield
         return
 
-    def interrupt(*_: object) -> None:
-        raise _TimeLimitError(f"{what}: expected at most {seconds} s, and it took longer")
+    is_over = False
 
-    previous = signal.signal(signal.SIGALRM, interrupt)
+    def interrupt(*_: object) -> None:
+        if not is_over:
+            raise _TimeLimitError(f"{what}: expected at most {seconds} s, and it took longer")
+
     begun = time.monotonic()
-    seconds_left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
+    seconds_left, interval = signal.setitimer(signal.ITIMER_REAL, 0)  # of a timer of the user
+    previous = signal.signal(signal.SIGALRM, interrupt)
     try:
-        yield
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            yield
+        finally:
+            is_over = True  # the limit may pass now
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
-        if seconds_left:  # of a timer of the user; 0 would stop it
+        if seconds_left:
             signal.setitimer(
                 signal.ITIMER_REAL, max(seconds_left - (time.monotonic() - begun), 1e-6), interval
             )

@@ -108,8 +108,8 @@ class EnvPool(StatesFace):
         self.autoreset_mode = options.mode
         self.render_mode, self.metadata = layout.render_mode, layout.metadata
         self._all_rows = np.arange(self.num_envs)
-        self._sent: list[Chunk] = []  # stepped and not received yet
-        self._is_busy = np.zeros(self.num_envs, bool)
+        # what is stepped and not received yet, and which rows of it, since errors are raised once
+        self._sent: list[tuple[Chunk, NDArray[np.bool_]]] = []
 
     # -- episodes -----------------------------------------------------------------------------------
 
@@ -166,10 +166,9 @@ class EnvPool(StatesFace):
         """
         indices = self._indices(rows)
         self._check_free(indices)
-        call = self._engine.begin_step(actions, indices, in_parts=True)
-        with DelayedSignals():
-            self._is_busy[slice(None) if indices is None else indices] = True
-            self._sent += call.chunks
+        with DelayedSignals():  # an interrupt must not lose what is stepped
+            call = self._engine.begin_step(actions, indices, in_parts=True)
+            self._sent += [(chunk, np.ones(len(chunk.rows), bool)) for chunk in call.chunks]
 
     def recv(self, min_ready: int | None = None, *, timeout: float | None = None) -> PoolStep:
         """Wait for environments that `send` steps, and return the results of all that are ready.
@@ -184,38 +183,36 @@ class EnvPool(StatesFace):
             Exception: What an environment has raised. A later call returns the environments that did not.
         """
         sent = self._sent
-        num_sent = int(self._is_busy.sum())
+        num_sent = sum(int(is_kept.sum()) for _, is_kept in sent)
         wanted = num_sent if min_ready is None else min_ready
         if not 0 < wanted <= num_sent:
             raise InvalidBatchError(
                 f"min_ready: expected 1 to {num_sent}, the number of environments that are being stepped, "
                 f"got {min_ready}"
             )
-        is_busy = self._is_busy  # also those that are done, but not those that have raised
         self._engine.wait(
-            lambda: sum(is_busy[chunk.rows].sum() for chunk in sent if chunk.is_done) >= wanted, timeout
+            lambda: sum(int(is_kept.sum()) for chunk, is_kept in sent if chunk.is_done) >= wanted,
+            timeout,
         )
-        ready = [chunk for chunk in sent if chunk.is_done]
-        failed = [chunk for chunk in ready if chunk.errors()]
+        ready = [(chunk, is_kept) for chunk, is_kept in sent if chunk.is_done]
+        failed = [(chunk, is_kept) for chunk, is_kept in ready if chunk.errors()]
         if failed:
             try:
-                RowsCall(failed).raise_errors()
+                RowsCall([chunk for chunk, _ in failed]).raise_errors()
             finally:  # they are raised once, and the other environments of the chunks stay ready
                 with DelayedSignals():
-                    for chunk in failed:
-                        reply = chunk.reply
-                        is_busy[chunk.rows if reply is None else chunk.rows[list(reply.errors)]] = False
-                        if reply is None or len(reply.errors) == len(chunk.rows):
-                            sent.remove(chunk)
-                        else:
-                            reply.errors = {}
-        rows = np.concatenate([chunk.rows for chunk in ready])
-        is_kept = is_busy[rows]
-        order = None if is_kept.all() else np.flatnonzero(is_kept)
-        result = PoolStep(*self._finish(RowsCall(ready, order=order)), rows[is_kept])
-        with DelayedSignals():  # until here, an interrupt leaves the results to the next call
-            self._sent = [chunk for chunk in sent if chunk not in ready]
-            is_busy[rows] = False
+                    for chunk, is_kept in failed:
+                        is_kept[slice(None) if chunk.reply is None else list(chunk.reply.errors)] = False
+                        if chunk.reply is not None:
+                            chunk.reply.errors = {}
+                    self._sent = [(chunk, is_kept) for chunk, is_kept in sent if is_kept.any()]
+        rows = np.concatenate([chunk.rows for chunk, _ in ready])
+        all_kept = np.concatenate([is_kept for _, is_kept in ready])
+        order = None if all_kept.all() else np.flatnonzero(all_kept)
+        call = RowsCall([chunk for chunk, _ in ready], order=order)
+        result = PoolStep(*self._finish(call), rows[all_kept])
+        # Until here, an interrupt leaves the results to the next call.
+        self._sent = [each for each in sent if not any(each[0] is chunk for chunk, _ in ready)]
         return result
 
     # -- environments -------------------------------------------------------------------------------
@@ -286,6 +283,9 @@ class EnvPool(StatesFace):
     def _check_free(self, rows: NDArray[np.intp] | None) -> None:
         if not self._sent:
             return
-        busy = np.flatnonzero(self._is_busy) if rows is None else rows[self._is_busy[rows]]
+        is_busy = np.zeros(self.num_envs, bool)
+        for chunk, is_kept in self._sent:
+            is_busy[chunk.rows[is_kept]] = True
+        busy = np.flatnonzero(is_busy if rows is None else is_busy & np.isin(self._all_rows, rows))
         if len(busy):
             raise InvalidBatchError(f"rows: {busy.tolist()} are being stepped; call recv() first")

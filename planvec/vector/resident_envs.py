@@ -9,7 +9,9 @@ Letters: N environments, B rows of an operation.
 from __future__ import annotations
 
 import pickle
+import threading
 import time
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -24,9 +26,11 @@ from planvec.codecs import (
     Env,
     EnvFunctions,
     Outcome,
+    Positions,
     Proof,
     Sharing,
     Watch,
+    drawn_elsewhere,
     find_shared,
     from_file,
     same_layers,
@@ -250,6 +254,7 @@ class ResidentEnvs:
         self.states: ResidentStates | None = None
         # why states are not saved, "" if they are; why each environment needs a process of its own
         self.inexact, self.sharing = "", Sharing()
+        self.positions: Positions | None = None  # of generators that states do not hold
         failure: Exception | None = None
         # notices what the environments change that they share, if nothing of that was found
         self.watch: Watch | None = None
@@ -319,6 +324,10 @@ class ResidentEnvs:
     def _prepare_states(self, proofs: Sequence[Callable[[], Env] | Proof | str | None]) -> None:
         try:
             self.states, self.inexact = ResidentStates(self.rows, proofs), ""
+            pairs = [(row.env, codec) for row, codec in zip(self.rows, self.states.codecs, strict=True)]
+            if any(codec.graph is not None for _, codec in pairs):
+                found = [codec.generators_beside(env) for env, codec in pairs]
+                self.positions = Positions(dict(ChainMap(*found)))
         except UnsupportedEnvError as error:
             self.give_up_states(str(error))
 
@@ -327,6 +336,7 @@ class ResidentEnvs:
         if "codec=" in inexact or "info_keys=" in inexact:
             inexact += " (codec= and info_keys= are arguments of planvec.make)"
         self.states, self.inexact = None, inexact
+        self.positions = None
 
     def perform(self, operation: Operation, out: RowArrays, at: Rows = _ALL) -> Reply:
         """Perform an operation. Its results are in the reply, and in `out`, whose rows `at` are written."""
@@ -356,6 +366,8 @@ class ResidentEnvs:
         """Step rows, given actions: a tree of arrays `[B, ...]`, or a list of B actions."""
         rows, progress, listed = work.rows, self.progress, list_rows(self._action_space, actions)
         outcomes: list[Outcome] = []
+        positions = self.positions
+        before = None if positions is None else positions.now()
         while True:  # as in `_run`, whose function would take 5 % of a step of two CartPoles
             try:
                 for index in range(len(outcomes), len(rows)):
@@ -373,6 +385,12 @@ class ResidentEnvs:
                 if row.ending is not None:
                     endings[index], row.ending = row.ending, None
         work.reply.infos = pack_infos(infos, endings, self._options.info_form, self._as_bytes)
+        if positions is not None and before is not None:
+            drawn = positions.moves(before, positions.now())
+            if drawn and threading.active_count() == 1:  # another thread may have drawn
+                kind = type(rows[0].env.unwrapped).__name__
+                self.give_up_states(str(drawn_elsewhere(kind, next(iter(drawn)))))
+                work.reply.inexact = self.inexact
 
     def _run(self, work: Work, function: Callable[[int], T], failed: T) -> list[T]:
         """Call a function with each row, and return its results; `failed` where the environment raises."""

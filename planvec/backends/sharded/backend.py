@@ -73,7 +73,8 @@ _MAX_STEPS = 128  # largest number of steps of a small batch
 # show how much longer workers take than their shares of the work, for messages and until they wake: with two
 # of them 150 to 600 us, by the machine. (CartPole, 16 rows: 220 us or 765 with workers, 125 or 366 here.)
 _NUM_BEFORE = 100
-_FIRST_MESSAGE_SECONDS, _WEIGHT, _LONGEST = 200e-6, 0.1, 3.0  # weight of a batch, at most so many averages
+_FIRST_MESSAGE_SECONDS, _MOST_MESSAGE_SECONDS = 200e-6, 2e-3
+_WEIGHT, _LONGEST = 0.1, 3.0  # of a batch in their average, at most so many averages
 
 
 class Sharded(Backend):
@@ -169,10 +170,14 @@ class Sharded(Backend):
         if error is not None:
             return Failed(error)
         started = time.perf_counter()
-        work = None  # of a small batch that may be stepped here, in seconds; 0 if it is not known yet
+        # seconds of work in a small batch that may be stepped here, and in the largest share of it if workers
+        # step it; 0 if that is not known yet
+        work, share = None, 0.0
         if self._open_here is not None and not keep and request.is_counted:
             work = self._work_of_small(request)
-        if work is not None and work * (1 - 1 / len(self._records)) <= self._message_seconds:
+            if work:
+                share = work * -(-request.num_rows // len(self._records)) / request.num_rows
+        if work is not None and work - share <= self._message_seconds:
             here = self._here or self._opened_here()
             if here is not None:
                 return here.run(request)
@@ -205,8 +210,8 @@ class Sharded(Backend):
         if work and self._here is None:
             with contextlib.suppress(PlanvecError):  # the caller, who would wait next, gets it from the call
                 wait_for(call)
-                seconds = time.perf_counter() - started - work / len(self._records)
-                seconds = min(max(seconds, 0.0), _LONGEST * self._message_seconds)
+                seconds = time.perf_counter() - started - share
+                seconds = min(max(seconds, 0.0), _LONGEST * self._message_seconds, _MOST_MESSAGE_SECONDS)
                 self._message_seconds += _WEIGHT * (seconds - self._message_seconds)
         return call
 

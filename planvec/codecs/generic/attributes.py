@@ -141,19 +141,6 @@ def attributes_of(obj: object) -> dict[str, Any]:
     return attributes
 
 
-def spaces_in(space: gymnasium.Space[object]) -> list[gymnasium.Space[Any]]:
-    """Return a space and all spaces in it."""
-    found = [space]
-    for value in vars(space).values():
-        children = value.values() if isinstance(value, dict) else value
-        if isinstance(children, gymnasium.Space):
-            found += spaces_in(children)
-        elif isinstance(children, (list, tuple, type({}.values()))):
-            for child in children:
-                found += spaces_in(child) if isinstance(child, gymnasium.Space) else []
-    return found
-
-
 def _is_constant(value: object, target: object) -> bool:
     """Return whether a value is left out of the pickle as long as an attribute holds it."""
     # A method of another object is saved together with that object, which may change.

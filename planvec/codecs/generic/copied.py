@@ -27,7 +27,6 @@ from planvec.codecs.generic.attributes import (
     is_in_library,
     names_in_code,
     reseed_generators,
-    spaces_in,
 )
 from planvec.codecs.generic.pickling import (
     NOTHING_NUMBERED,
@@ -40,7 +39,6 @@ from planvec.codecs.generic.pickling import (
 from planvec.codecs.generic.short_forms import ShortForms
 from planvec.codecs.generic.structure import SHARED_MEMORY, digests_of
 from planvec.codecs.generic.survey import (
-    GLOBAL_GENERATORS,
     NUMBERS_AND_TEXT,
     Beside,
     Entry,
@@ -49,6 +47,7 @@ from planvec.codecs.generic.survey import (
     objects_beside,
     own_classes,
 )
+from planvec.codecs.positions import GLOBAL_GENERATORS, spaces_in
 from planvec.errors import UnsupportedEnvError
 
 _SMALLEST_ADDRESS = 1 << 20  # of an object

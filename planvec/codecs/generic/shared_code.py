@@ -16,7 +16,6 @@ from __future__ import annotations
 import dis
 import functools
 import itertools
-import random
 import sys
 import types
 from collections import defaultdict, deque
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planvec.codecs.generic.attributes import RESEEDABLE
+from planvec.codecs.positions import GLOBAL_GENERATORS
 from planvec.rows import is_installed
 
 CONTAINERS = (list, dict, set, deque, bytearray, np.ndarray)
@@ -551,11 +551,10 @@ def functions_in(value: object) -> list[types.FunctionType]:
 def global_generator(value: object, path: str = "") -> str:
     """Return the module whose global generator an object is or uses; "" if it uses none."""
     owner = getattr(value, "__self__", value)
-    if owner is random or owner is random._inst:
-        return "random"
     name = path.rpartition(".")[2]
-    if owner is np.random or owner is np.random.mtrand._rand:
-        return "numpy.random"
+    for module, generator in GLOBAL_GENERATORS.items():
+        if owner is generator or owner is sys.modules[module]:
+            return module
     if name in _SEEDING and getattr(np.random, name, None) is value:
         return "numpy.random"
     torch = sys.modules.get("torch")

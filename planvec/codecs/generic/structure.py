@@ -36,6 +36,7 @@ from gymnasium.utils import EzPickle
 
 from planvec.codecs.compare import dtype_text
 from planvec.codecs.generic.attributes import attributes_of, cell_contents, is_plain, sort_key, token_of_atom
+from planvec.codecs.positions import imported_torch
 from planvec.errors import UnsupportedEnvError
 
 # -- Pickles PyTorch's tensors by content. Its own pickles name addresses, and separate views of one
@@ -50,7 +51,7 @@ from planvec.errors import UnsupportedEnvError
 
 def reduce_torch(obj: Any) -> Any:
     """Return the pickled form of a tensor, a storage or a generator."""
-    torch = _imported()
+    torch = imported_torch()
     if torch is None:
         return None
     kind = type(obj)
@@ -71,18 +72,6 @@ def reduce_torch(obj: Any) -> Any:
     place = (obj.storage_offset(), tuple(obj.shape), obj.stride(), obj.is_conj(), obj.is_neg())
     arguments = (kind, obj.untyped_storage(), name, *place, obj.requires_grad)
     return _new_tensor, arguments, (obj.grad, dict(vars(obj))), None, None, _set_state
-
-
-def torch_generator_state() -> bytes:
-    """Return the state of PyTorch's global generator; empty if PyTorch is not imported."""
-    torch = _imported()
-    return b"" if torch is None else torch.get_rng_state().numpy().tobytes()
-
-
-def _imported() -> Any:
-    """Return PyTorch if it is imported, and not just being imported."""
-    torch = sys.modules.get("torch")
-    return torch if hasattr(torch, "get_rng_state") else None
 
 
 def _bytes(storage: Any) -> bytes:
@@ -174,7 +163,7 @@ def parts_of(value: object) -> tuple[bytes, list[Any]]:
 
 def memory_of(value: Any) -> tuple[int, int] | None:
     """Return where the memory begins and ends in which an array or a buffer lies; else None."""
-    torch = _imported()
+    torch = imported_torch()
     if torch is not None and type(value) is torch.UntypedStorage and value.nbytes():
         return value.data_ptr(), value.data_ptr() + value.nbytes()
     if isinstance(value, (bytearray, array.array)) and value:

@@ -7,10 +7,7 @@ name.
 
 from __future__ import annotations
 
-import ctypes
 import functools
-import pickle
-import random
 import sys
 import threading
 import types
@@ -33,15 +30,11 @@ from planvec.codecs.generic.attributes import (
     is_compiled_function,
     is_simulator_object,
     names_in_code,
-    spaces_in,
 )
-from planvec.codecs.generic.structure import digests_apart, torch_generator_state
+from planvec.codecs.generic.structure import digests_apart
+from planvec.codecs.positions import global_generators, spaces_in
 from planvec.errors import UnsupportedEnvError
 
-GLOBAL_GENERATORS: dict[str, Any] = {  # by their modules
-    "numpy.random": np.random.mtrand._rand,
-    "random": random.seed.__self__,  # type: ignore[attr-defined]
-}
 _MAX_ENTRIES = 200_000
 NUMBERS_AND_TEXT = (*ATOMS, np.generic, range, type(Ellipsis))
 # types into which the survey does not look
@@ -171,6 +164,10 @@ def variables_beside(
         defaults = [*enumerate(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
         variables |= {f"default argument {name} of {path}": default for name, default in defaults}
         variables |= {f"{path}.{name}": value for name, value in vars(function).items()}
+        for name in sorted(names_in_code(function.__code__) & function.__globals__.keys()):
+            value = function.__globals__[name]  # of another module than the classes, perhaps
+            if not (name.startswith("__") or isinstance(value, _DEFINITIONS)):
+                variables[f"{function.__module__}.{name}"] = value
     return variables
 
 
@@ -242,13 +239,22 @@ class Beside:
         self._digests = self._digests_of_variables()
         self._drawn = {path: generator_states(space) for path, space in self._spaces.items()}
 
+    def generators(self) -> dict[str, object]:
+        """Return the generators that were found, and the spaces, which have generators, by path."""
+        found = dict[str, object](self._spaces)
+        for path, value in variables_beside(self._classes, self._functions).items():
+            for each in cell_contents([value]) if isinstance(value, types.CellType) else [value]:
+                if isinstance(each, RESEEDABLE):
+                    found[path] = each
+        return {path: value for path, value in found.items() if path not in self._caches}
+
     def check(self) -> list[str]:
         """Compare the present state with that of `begin`."""
         # Returns paths of the spaces from which the environment has drawn.
         name = type(self._env).__name__
         generator = first_change(self._generators, global_generators())
         if generator:
-            raise drawn_globally(name, generator)
+            raise drawn_elsewhere(name, f"the global generator of `{generator}`")
         if self._count_spawned() != self._num_spawned:
             raise UnsupportedEnvError(
                 f"{name}: its steps spawn generators from np_random, and the number of spawned ones is not "
@@ -274,57 +280,17 @@ class Beside:
         return digests_apart(kept, self._layers)
 
 
-def drawn_globally(name: str, module: str) -> UnsupportedEnvError:
-    """Return the error for an environment of a class `name` whose steps draw from a global generator."""
+def drawn_elsewhere(name: str, generator: str) -> UnsupportedEnvError:
+    """Return the error for an environment of a class `name` whose steps draw from a generator beside it."""
     return UnsupportedEnvError(
-        f"{name}: its steps draw from the global generator of `{module}`, which is no part of the "
-        f"environment. Draw from self.np_random instead. {ADVICE}"
+        f"{name}: its steps draw from {generator}, which is no part of the environment. Draw from "
+        f"self.np_random instead. {ADVICE}"
     )
 
 
 def first_change(before: Mapping[str, object], after: Mapping[str, object]) -> str:
     """Return the name of what has changed; "" if nothing has."""
     return next((name for name in {**before, **after} if before.get(name) != after.get(name)), "")
-
-
-def global_generators() -> dict[str, Any]:
-    """Return the states of the global generators by their modules, to be compared with later ones."""
-    return {
-        "random": random.getstate(),
-        "numpy.random": pickle.dumps(np.random.get_state(legacy=False)),  # noqa: NPY002
-        "torch": torch_generator_state(),
-    }
-
-
-class GlobalPositions:
-    """Reads how far the global generators are: numbers that differ after a draw."""
-
-    # Comparing whole states takes 60 us; this takes one, and is done around every batch. It does not see the
-    # second one of a pair of normal deviates, which NumPy has drawn with the first one.
-
-    def __init__(self) -> None:
-        self._twister: Any = None
-        self._views: dict[str, memoryview] = {}  # module -> the index of the next word, and the first word
-
-    def now(self) -> dict[str, list[int]]:
-        """Return the positions by the modules of the generators; empty if they are not known."""
-        twister = GLOBAL_GENERATORS["numpy.random"]._bit_generator
-        if twister is not self._twister:
-            self._twister, self._views = twister, self._find(twister)
-        return {name: view.tolist() for name, view in self._views.items()}
-
-    def _find(self, twister: Any) -> dict[str, memoryview]:
-        """Find them in memory, if they are where CPython and NumPy 1 and 2 keep them."""
-        if sys.implementation.name != "cpython" or not isinstance(twister, np.random.MT19937):
-            return {}
-        numbers = (ctypes.c_int * 625).from_address(twister.ctypes.state_address)  # 624 words, the index
-        of_numpy = memoryview(numbers).cast("B").cast("i")[::624]
-        after_header = id(GLOBAL_GENERATORS["random"]) + object.__basicsize__  # the index, 624 words
-        numbers = (ctypes.c_int * 2).from_address(after_header)
-        of_python = memoryview(numbers).cast("B").cast("i")
-        if of_numpy[1] != twister.state["state"]["pos"] or of_python[0] != random.getstate()[1][-1]:
-            return {}
-        return {"numpy.random": of_numpy, "random": of_python}
 
 
 def generator_states(space: gymnasium.Space[object]) -> list[str | None]:
