@@ -6,7 +6,7 @@ import ctypes
 import pickle
 import random
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -59,10 +59,11 @@ def global_generators() -> dict[str, Any]:
 # there. That of a Mersenne Twister is the index of the next word, and one of the words, all of which are made
 # anew when they are used up. Comparing whole states would take 60 us; this takes one, around every batch.
 
-_Cells = Sequence[Any]  # numbers of ctypes
+_Cell = ctypes.c_uint32 | ctypes.c_uint64
+_Generator = np.random.Generator | np.random.RandomState
 
 
-def _cells_of_python(generator: random.Random) -> _Cells:
+def _cells_of_python(generator: random.Random) -> list[_Cell]:
     position = ctypes.c_uint64.from_address(id(generator) + object.__basicsize__)  # the index, a word
     for _ in range(3):  # another thread may draw meanwhile
         if position.value & _INDEX == generator.getstate()[1][-1]:
@@ -70,12 +71,11 @@ def _cells_of_python(generator: random.Random) -> _Cells:
     return []
 
 
-def _cells_of_numpy(generator: Any) -> _Cells:
-    is_old = isinstance(generator, np.random.RandomState)
-    bits = generator._bit_generator if is_old else generator.bit_generator
+def _cells_of_numpy(generator: _Generator) -> list[_Cell]:
+    bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator._bit_generator
     address = bits.ctypes.state_address
     if isinstance(bits, np.random.MT19937):  # 624 words, the index
-        cells: list[Any] = [ctypes.c_uint32.from_address(address + 4 * n) for n in (624, 0)]
+        cells: list[_Cell] = [ctypes.c_uint32.from_address(address + 4 * n) for n in (624, 0)]
         number = bits.state["state"]["pos"]
     elif isinstance(bits, np.random.PCG64):  # a pointer, and whether half a word is left
         inner = ctypes.c_size_t.from_address(address)
@@ -84,7 +84,7 @@ def _cells_of_numpy(generator: Any) -> _Cells:
         number = bits.state["state"]["state"] & _INDEX
     else:
         return []
-    if is_old:
+    if isinstance(generator, np.random.RandomState):
         size = type(generator).__basicsize__
         words = (ctypes.c_size_t * (size // 8)).from_address(id(generator))
         # A pointer to a part of itself; then whether the second one of a pair of normal deviates is left.
@@ -92,12 +92,13 @@ def _cells_of_numpy(generator: Any) -> _Cells:
         if len(own) != 1:
             return []
         cells.append(ctypes.c_uint32.from_address(id(generator) + 8 * (own[0] + 1)))
-        if cells[-1].value != generator.get_state(legacy=False)["has_gauss"]:
+        state = generator.get_state(legacy=False)
+        if not isinstance(state, dict) or cells[-1].value != state["has_gauss"]:
             return []
     return cells if cells[0].value & _INDEX == number else []
 
 
-def _cells_of_numba(address: int) -> _Cells:
+def _cells_of_numba(address: int) -> list[_Cell]:
     # the index, 624 words, whether a deviate is left
     return [ctypes.c_uint64.from_address(address), ctypes.c_uint32.from_address(address + 4 * 625)]
 
@@ -108,7 +109,8 @@ class Positions:
     def __init__(self, others: Mapping[str, object] = MappingProxyType({})) -> None:
         """Watch the global generators, and by path, generators and spaces that others hold."""
         self._names: list[str] = []
-        self._cells: list[Any] = []
+        self._cells: list[_Cell] = []
+        self._kept: list[object] = []  # what the cells are in
         self._reads: list[tuple[str, Callable[[], object]]] = []  # of generators without known cells
         python = GLOBAL_GENERATORS["random"]
         self._add("the global generator of `random`", python)
@@ -116,7 +118,7 @@ class Positions:
             for generator in spaces_in(value) if isinstance(value, gymnasium.Space) else [value]:
                 self._add(f"the generator of {path}", generator)
         self._others = [*self._names], [*self._cells], [*self._reads]
-        self._twister: Any = None  # of the global generator of NumPy
+        self._twister: object = None  # of the global generator of NumPy
         self._thread = 0  # where numba keeps the generators of the thread
         self._get_thread: Callable[[], int] = lambda: 0
         self._get_of_python = self._get_thread
@@ -127,37 +129,38 @@ class Positions:
             self._get_thread = helpers.rnd_get_np_state_ptr
             self._get_of_python = helpers.rnd_get_py_state_ptr
 
-    def _add(self, name: str, generator: Any) -> None:
-        cells: _Cells = []
+    def _add(self, name: str, generator: object) -> None:
+        cells: list[_Cell] = []
         if isinstance(generator, gymnasium.Space):
             read = _reader_of_space(generator)
         elif isinstance(generator, random.Random):
             read = generator.getstate
-            if sys.implementation.name == "cpython":
+            if type(generator) is random.Random and sys.implementation.name == "cpython":
                 cells = _cells_of_python(generator)
             if cells:  # `gauss` makes two deviates at once
                 self._reads.append((name, partial(getattr, generator, "gauss_next")))
         else:
-            cells = _cells_of_numpy(generator)
+            if isinstance(generator, _Generator):
+                cells = _cells_of_numpy(generator)
             read = partial(pickle.dumps, generator)
+        self._kept.append(generator)
         self._names += [name] * len(cells)
         self._cells += cells
         if not cells:
             self._reads.append((name, read))
 
-    def now(self) -> list[object]:
+    def now(self) -> tuple[list[int], list[object]]:
         """Return the positions."""
         twister = GLOBAL_GENERATORS["numpy.random"]._bit_generator
         thread = self._get_thread()
         if twister is not self._twister or thread != self._thread:
             self._find(twister, thread)
-        positions: list[object] = [cell.value for cell in self._cells]
-        positions += [read() for _, read in self._reads]
+        others = [read() for _, read in self._reads]
         if "torch" in sys.modules:
-            positions.append(torch_generator_state())
-        return positions
+            others.append(torch_generator_state())
+        return [cell.value for cell in self._cells], others
 
-    def _find(self, twister: Any, thread: int) -> None:
+    def _find(self, twister: object, thread: int) -> None:
         """Find what can change: numba has generators for each thread, and NumPy's can be replaced."""
         self._names, self._cells, self._reads = ([*each] for each in self._others)
         self._twister, self._thread = twister, thread
@@ -167,21 +170,25 @@ class Positions:
             self._cells += (*_cells_of_numba(thread), *_cells_of_numba(self._get_of_python()))
             self._names += 2 * [f"{name} in numba"] + 2 * ["the global generator of `random` in numba"]
 
-    def moves(self, before: Sequence[Any], after: Sequence[Any]) -> dict[str, int | None]:
+    def moves(
+        self, before: tuple[list[int], list[object]], after: tuple[list[int], list[object]]
+    ) -> dict[str, int | None]:
         """Return the names of the generators that have moved, and for Mersenne Twisters, how many words."""
-        names = [*self._names, *(name for name, _ in self._reads), "the global generator of `torch`"]
         moved: dict[str, int | None] = {}
-        for number, (name, first, last) in enumerate(zip(names, before, after, strict=False)):
+        for name, first, last in zip(self._names, before[0], after[0], strict=False):
             if first != last:
-                is_index = number < len(self._cells)
-                moved.setdefault(name, ((last & _INDEX) - (first & _INDEX)) % 624 if is_index else None)
+                moved.setdefault(name, ((last & _INDEX) - (first & _INDEX)) % 624)
+        others = [*(name for name, _ in self._reads), "the global generator of `torch`"]
+        for name, *pair in zip(others, before[1], after[1], strict=False):
+            if pair[0] != pair[1]:
+                moved.setdefault(name, None)
         return moved
 
 
-def _reader_of_space(space: gymnasium.Space[Any]) -> Callable[[], object]:
+def _reader_of_space(space: gymnasium.Space[object]) -> Callable[[], object]:
     """Return how the position of a space is read, which may get another generator."""
-    latest: Any = None
-    cells: _Cells = []
+    latest: _Generator | None = None
+    cells: list[_Cell] = []
 
     def read() -> object:
         nonlocal latest, cells

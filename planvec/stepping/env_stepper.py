@@ -324,7 +324,7 @@ class EnvStepper:
 
     def _repeat_reset(
         self,
-        before: list[object],
+        before: tuple[list[int], list[object]],
         arguments: tuple[int, dict[str, Any] | None],
         observation: object,
         value: object,

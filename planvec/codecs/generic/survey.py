@@ -8,6 +8,7 @@ name.
 from __future__ import annotations
 
 import functools
+import random
 import sys
 import threading
 import types
@@ -244,7 +245,7 @@ class Beside:
         found = dict[str, object](self._spaces)
         for path, value in variables_beside(self._classes, self._functions).items():
             for each in cell_contents([value]) if isinstance(value, types.CellType) else [value]:
-                if isinstance(each, RESEEDABLE):
+                if isinstance(each, RESEEDABLE) and not isinstance(each, random.SystemRandom):
                     found[path] = each
         return {path: value for path, value in found.items() if path not in self._caches}
 
