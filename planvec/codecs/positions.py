@@ -110,7 +110,7 @@ class Positions:
         """Watch the global generators, and by path, generators and spaces that others hold."""
         self._names: list[str] = []
         self._cells: list[_Cell] = []
-        self._kept: list[object] = []  # what the cells are in
+        self._kept = [*others.values()]  # what the cells are in
         self._reads: list[tuple[str, Callable[[], object]]] = []  # of generators without known cells
         python = GLOBAL_GENERATORS["random"]
         self._add("the global generator of `random`", python)
@@ -143,7 +143,6 @@ class Positions:
             if isinstance(generator, _Generator):
                 cells = _cells_of_numpy(generator)
             read = partial(pickle.dumps, generator)
-        self._kept.append(generator)
         self._names += [name] * len(cells)
         self._cells += cells
         if not cells:
