@@ -165,10 +165,6 @@ def variables_beside(
         defaults = [*enumerate(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
         variables |= {f"default argument {name} of {path}": default for name, default in defaults}
         variables |= {f"{path}.{name}": value for name, value in vars(function).items()}
-        for name in sorted(names_in_code(function.__code__) & function.__globals__.keys()):
-            value = function.__globals__[name]  # of another module than the classes, perhaps
-            if not (name.startswith("__") or isinstance(value, _DEFINITIONS)):
-                variables[f"{function.__module__}.{name}"] = value
     return variables
 
 
@@ -243,7 +239,11 @@ class Beside:
     def generators(self) -> dict[str, object]:
         """Return the generators that were found, and the spaces, which have generators, by path."""
         found = dict[str, object](self._spaces)
-        for path, value in variables_beside(self._classes, self._functions).items():
+        variables = variables_beside(self._classes, self._functions)
+        for function in self._functions.values():  # of other modules than the classes, perhaps
+            used = names_in_code(function.__code__) & function.__globals__.keys()
+            variables |= {f"{function.__module__}.{name}": function.__globals__[name] for name in used}
+        for path, value in variables.items():
             for each in cell_contents([value]) if isinstance(value, types.CellType) else [value]:
                 if isinstance(each, RESEEDABLE) and not isinstance(each, random.SystemRandom):
                     found[path] = each
