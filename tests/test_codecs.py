@@ -149,9 +149,8 @@ def test_a_draw_is_noticed_after_the_program_has_replaced_the_bit_generator() ->
             np.random.set_bit_generator(before)
 
 
-HOOKS: list[
-    Callable[[], float]
-] = []  # a step calls the last one and removes it, as a signal handler would come
+# A step calls the last one and removes it: as a signal handler would come.
+HOOKS: list[Callable[[], float]] = []
 
 
 def hooked(env: Any) -> float:

@@ -605,7 +605,7 @@ def test_errors_of_environments_are_raised_as_what_they_are(
 
 
 class DrawsLate(gymnasium.Env[Any, Any]):
-    """Draws from the global generator of NumPy from step 40 on."""
+    """Draws from the global generator of NumPy from a step on that the options of the reset tell."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float64)
     action_space = gymnasium.spaces.Discrete(2)
@@ -636,6 +636,37 @@ def test_environments_that_draw_late_from_a_global_generator_are_not_restored(
             pool.set_states(saved)
         os.kill(pool._engine._processes.workers[0].pid, signal.SIGKILL)  # type: ignore[union-attr]
         assert pool.step([0, 0]).infos["worker_exited"].tolist() == [True, False]
+
+
+class SamplesLate(gymnasium.Env[Any, Any]):
+    """Draws from its action space instead, which nobody finds who reads the code."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+
+    def __init__(self) -> None:
+        self.action_space, self.draw = gymnasium.spaces.Discrete(2), "sample"
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.count, self.first = 0, 400 if options is None else int(options["first"])
+        return np.zeros(1), {}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        sample = 0.0 if self.count < self.first else float(getattr(self.action_space, self.draw)())
+        return np.array([sample]), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_the_spaces_of_all_environments_of_a_worker_are_watched(late: int) -> None:
+    with EnvPool([SamplesLate] * 2, num_workers=0) as pool:
+        pool.reset(seed=0, options=[{"first": 20 if row == late else 400} for row in range(2)])
+        for _ in range(19):
+            pool.step([0, 0])
+        pool.get_states()
+        pool.step([0, 0])
+        with pytest.raises(UnsupportedEnvError, match="SamplesLate: its steps draw from .*action_space"):
+            pool.get_states()
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -228,8 +228,8 @@ class ReferenceEnv:
         before = None if self._watch is None else self._watch.now()
         observation, reward, terminated, truncated, info = self._env.step(own_copy(action))
         if self._watch is not None and before is not None:
-            for generator in self._watch.moves(before, self._watch.now()):
-                self.refusal = str(drawn_elsewhere(type(self._env.unwrapped).__name__, generator))
+            drawn = self._watch.moved(before)
+            self.refusal = str(drawn_elsewhere(self._env, drawn)) if drawn else self.refusal
         return self._converted(observation), float(reward), bool(terminated), bool(truncated), own_copy(info)
 
     def close(self) -> None:
@@ -299,7 +299,7 @@ class Check:
             self._kernel_env.stepper.kernel.load()
         changed = open_env() if self._env.codec.note else None
         make = partial(make_env, source, env_kwargs=options["env_kwargs"])
-        self.reference = stack.enter_context(
+        self._reference = stack.enter_context(
             contextlib.closing(ReferenceEnv(make, changed, self._env.codec.watch))
         )
         self._action_space = self._env.action_space
@@ -349,6 +349,7 @@ class Check:
             ),
             microseconds=time_codec(codec, states, [step.actions[-1] for step in steps]),
             differences=self._differences,
+            error=self._reference.refusal,
         )
 
     # -- the reference ------------------------------------------------------------------------------
@@ -358,14 +359,14 @@ class Check:
         # A random value from a small set (an action) may be the same by chance, so there are ten resets.
         infos = []
         for _ in range(_NUM_REPEATED_RESETS):
-            self.reference.starts.clear()
-            self.reference.reset(self._seed)
-            infos.append(self.reference.starts[self._seed][1])
+            self._reference.starts.clear()
+            self._reference.reset(self._seed)
+            infos.append(self._reference.starts[self._seed][1])
         return all(same(infos[0], info) for info in infos[1:])
 
     def _random_steps(self, num_steps: int) -> Iterator[ReferenceStep]:
         """Take random steps with the reference and yield them."""
-        env, seed = self.reference, self._seed
+        env, seed = self._reference, self._seed
         actions, drawn = tuple[Any, ...](), LegalActions(self._action_space)
         env.reset(seed)
         drawn.note(*env.starts[seed])
@@ -389,7 +390,7 @@ class Check:
         for number, step in enumerate(self._steps):
             if len(step.actions) == 1:
                 start = env.reset(seed=step.seed)
-                observation, info = self.reference.starts[step.seed]
+                observation, info = self._reference.starts[step.seed]
                 where = f"the reset with seed {step.seed}"
                 self._compare(stage, "reset", observation, start.observation, where)
                 if compare_reset_infos:
@@ -440,7 +441,7 @@ class Check:
         self, branches: Sequence[Branch], outcomes: Sequence[Sequence[Outcome]], seconds: float
     ) -> int:
         """Replay branches from their resets with the reference. Returns their number when time is up."""
-        env, started = self.reference, time.monotonic()
+        env, started = self._reference, time.monotonic()
         for num_replayed, row in enumerate(self._rng.permutation(len(branches)), 1):
             branch = branches[row]
             env.reset(self._steps[branch.step].seed)
@@ -595,7 +596,7 @@ def check_env(
                 check = Check(source, options, seed, open_in_worker, stack)
                 try:
                     report = check.run(str(name), num_steps, num_restores, num_children, replay_seconds)
-                    refusal = check.reference.refusal
+                    refusal = report.error
                     try:  # `planvec.make` examines the environment in other ways, and may refuse it
                         PlanEnv(source, **{**options, "trust": False}).close()
                     except PlanvecError as error:

@@ -6,10 +6,9 @@ import ctypes
 import pickle
 import random
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -103,85 +102,27 @@ def _cells_of_numba(address: int) -> list[_Cell]:
     return [ctypes.c_uint64.from_address(address), ctypes.c_uint32.from_address(address + 4 * 625)]
 
 
-class Positions:
-    """Reads how far generators are that are no part of an environment: values that differ after a draw."""
+class _Watched(NamedTuple):
+    """Holds how the position of a generator is read."""
 
-    def __init__(self, others: Mapping[str, object] = MappingProxyType({})) -> None:
-        """Watch the global generators, and by path, generators and spaces that others hold."""
-        self._names: list[str] = []
-        self._cells: list[_Cell] = []
-        self._kept = [*others.values()]  # what the cells are in
-        self._reads: list[tuple[str, Callable[[], object]]] = []  # of generators without known cells
-        python = GLOBAL_GENERATORS["random"]
-        self._add("the global generator of `random`", python)
-        for path, value in others.items():
-            for generator in spaces_in(value) if isinstance(value, gymnasium.Space) else [value]:
-                self._add(f"the generator of {path}", generator)
-        self._others = [*self._names], [*self._cells], [*self._reads]
-        self._twister: object = None  # of the global generator of NumPy
-        self._thread = 0  # where numba keeps the generators of the thread
-        self._get_thread: Callable[[], int] = lambda: 0
-        self._get_of_python = self._get_thread
-        if "numba" in sys.modules:
-            from numba import _helperlib
+    name: str
+    generator: object  # keeps the memory that the cells are in
+    cells: list[_Cell]
+    reads: list[Callable[[], object]]  # return what the cells do not show
 
-            helpers: Any = _helperlib
-            self._get_thread = helpers.rnd_get_np_state_ptr
-            self._get_of_python = helpers.rnd_get_py_state_ptr
 
-    def _add(self, name: str, generator: object) -> None:
-        cells: list[_Cell] = []
-        if isinstance(generator, gymnasium.Space):
-            read = _reader_of_space(generator)
-        elif isinstance(generator, random.Random):
-            read = generator.getstate
-            if type(generator) is random.Random and sys.implementation.name == "cpython":
-                cells = _cells_of_python(generator)
-            if cells:  # `gauss` makes two deviates at once
-                self._reads.append((name, partial(getattr, generator, "gauss_next")))
-        else:
-            if isinstance(generator, _Generator):
-                cells = _cells_of_numpy(generator)
-            read = partial(pickle.dumps, generator)
-        self._names += [name] * len(cells)
-        self._cells += cells
-        if not cells:
-            self._reads.append((name, read))
-
-    def now(self) -> tuple[list[int], list[object]]:
-        """Return the positions."""
-        twister = GLOBAL_GENERATORS["numpy.random"]._bit_generator
-        thread = self._get_thread()
-        if twister is not self._twister or thread != self._thread:
-            self._find(twister, thread)
-        others = [read() for _, read in self._reads]
-        if "torch" in sys.modules:
-            others.append(torch_generator_state())
-        return [cell.value for cell in self._cells], others
-
-    def _find(self, twister: object, thread: int) -> None:
-        """Find what can change: numba has generators for each thread, and NumPy's can be replaced."""
-        self._names, self._cells, self._reads = ([*each] for each in self._others)
-        self._twister, self._thread = twister, thread
-        name = "the global generator of `numpy.random`"
-        self._add(name, GLOBAL_GENERATORS["numpy.random"])
-        if thread:
-            self._cells += (*_cells_of_numba(thread), *_cells_of_numba(self._get_of_python()))
-            self._names += 2 * [f"{name} in numba"] + 2 * ["the global generator of `random` in numba"]
-
-    def moves(
-        self, before: tuple[list[int], list[object]], after: tuple[list[int], list[object]]
-    ) -> dict[str, int | None]:
-        """Return the names of the generators that have moved, and for Mersenne Twisters, how many words."""
-        moved: dict[str, int | None] = {}
-        for name, first, last in zip(self._names, before[0], after[0], strict=False):
-            if first != last:
-                moved.setdefault(name, ((last & _INDEX) - (first & _INDEX)) % 624)
-        others = [*(name for name, _ in self._reads), "the global generator of `torch`"]
-        for name, *pair in zip(others, before[1], after[1], strict=False):
-            if pair[0] != pair[1]:
-                moved.setdefault(name, None)
-        return moved
+def _watched(name: str, generator: object) -> _Watched:
+    """Return how the position of a generator is read, or of a space, which has one."""
+    if isinstance(generator, gymnasium.Space):
+        return _Watched(name, generator, [], [_reader_of_space(generator)])
+    if isinstance(generator, random.Random):
+        is_known = type(generator) is random.Random and sys.implementation.name == "cpython"
+        cells = _cells_of_python(generator) if is_known else []
+        # `gauss` makes two deviates at once.
+        read = partial(getattr, generator, "gauss_next") if cells else generator.getstate
+        return _Watched(name, generator, cells, [read])
+    cells = _cells_of_numpy(generator) if isinstance(generator, _Generator) else []
+    return _Watched(name, generator, cells, [] if cells else [partial(pickle.dumps, generator)])
 
 
 def _reader_of_space(space: gymnasium.Space[object]) -> Callable[[], object]:
@@ -194,8 +135,76 @@ def _reader_of_space(space: gymnasium.Space[object]) -> Callable[[], object]:
         generator = space._np_random
         if generator is not latest:
             latest, cells = generator, [] if generator is None else _cells_of_numpy(generator)
-        if latest is None or cells:
-            return latest, [cell.value for cell in cells]
-        return pickle.dumps(latest)
+        if latest is None:  # most spaces draw nothing
+            return None
+        return (latest, [cell.value for cell in cells]) if cells else pickle.dumps(latest)
 
     return read
+
+
+Position = tuple[list[int], list[object]]  # of all generators: values of cells, and what was read otherwise
+
+
+class Positions:
+    """Reads how far generators are that are no part of an environment: values that differ after a draw."""
+
+    def __init__(self, others: Iterable[tuple[str, object]] = ()) -> None:
+        """Watch the global generators, and with their paths, generators and spaces that others hold."""
+        found = {id(value): (path, value) for path, value in others}  # each once
+        self._others = [
+            _watched("the global generator of `random`", GLOBAL_GENERATORS["random"]),
+            _Watched("the global generator of `torch`", None, [], [torch_generator_state]),
+            *(
+                _watched(f"the generator of {path}", generator)
+                for path, value in found.values()
+                for generator in (spaces_in(value) if isinstance(value, gymnasium.Space) else [value])
+            ),
+        ]
+        self._twister: object = None  # of the global generator of NumPy
+        self._thread = 0  # where numba keeps the generators of the thread
+        self._get_thread: Callable[[], int] = lambda: 0
+        self._get_of_python = self._get_thread
+        if "numba" in sys.modules:
+            from numba import _helperlib
+
+            helpers: Any = _helperlib
+            self._get_thread = helpers.rnd_get_np_state_ptr
+            self._get_of_python = helpers.rnd_get_py_state_ptr
+
+    def now(self) -> Position:
+        """Return the positions."""
+        twister = GLOBAL_GENERATORS["numpy.random"]._bit_generator
+        thread = self._get_thread()
+        if twister is not self._twister or thread != self._thread:
+            self._find(twister, thread)
+        return [cell.value for cell in self._cells], [read() for read in self._reads]
+
+    def _find(self, twister: object, thread: int) -> None:
+        """Find what can change: NumPy's generator can be replaced, and numba has some for each thread."""
+        name = "the global generator of `numpy.random`"
+        if twister is not self._twister:
+            self._of_numpy = _watched(name, GLOBAL_GENERATORS["numpy.random"])
+        self._twister, self._thread = twister, thread
+        watched = [*self._others, self._of_numpy]
+        if thread:
+            of_python = "the global generator of `random` in numba"
+            watched.append(_Watched(f"{name} in numba", None, _cells_of_numba(thread), []))
+            watched.append(_Watched(of_python, None, _cells_of_numba(self._get_of_python()), []))
+        self._cells = [cell for each in watched for cell in each.cells]
+        self._reads = [read for each in watched for read in each.reads]
+        self._names = [each.name for each in watched for _ in each.cells]
+        self._names_of_reads = [each.name for each in watched for _ in each.reads]
+
+    def moved(self, before: Position) -> dict[str, int | None]:
+        """Return the generators that have moved since then, and for Mersenne Twisters, by how many words."""
+        now = self.now()
+        if now == before:
+            return {}
+        moved: dict[str, int | None] = {}
+        for name, first, last in zip(self._names, before[0], now[0], strict=False):
+            if first != last:
+                moved.setdefault(name, ((last & _INDEX) - (first & _INDEX)) % 624)
+        for name, *pair in zip(self._names_of_reads, before[1], now[1], strict=False):
+            if pair[0] != pair[1]:
+                moved.setdefault(name, None)
+        return moved

@@ -158,10 +158,10 @@ class LayerCodecs:
         if self.graph is not None:
             self.graph.save_generators_of(spaces)
 
-    def generators_beside(self, env: Env) -> dict[str, object]:
-        """Return the generators that are found beside the environment and not saved, by path."""
+    def generators_beside(self, env: Env) -> list[tuple[str, object]]:
+        """Return the generators that are found beside the environment and not saved, and their paths."""
         found = {} if self.graph is None else self.graph.beside(env, self.caches).generators()
-        return {path: value for path, value in found.items() if path not in self.drawn_spaces}
+        return [(path, value) for path, value in found.items() if path not in self.drawn_spaces]
 
     # -- Saves an environment that is stepped and reset by itself, see `resident`
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from planvec.codecs import (
     Env,
+    Positions,
     Rows,
     StateCodec,
-    describe_difference,
     drawn_elsewhere,
     from_file,
     same,
@@ -50,7 +50,6 @@ from planvec.rows import (
     resolve,
     stack_rows,
     unpicklable_rows,
-    vector_infos,
 )
 from planvec.stepping.kernel_proof import output_difference, prove
 from planvec.stepping.row_loop import RowLoop, as_env_error
@@ -228,6 +227,7 @@ class EnvStepper:
         self.env = env
         self.codec = codec
         self._is_closed = False
+        self._watch = codec.watch if codec.forbids_draws else None
         # steps and rolls out rows one after another
         self.loop = RowLoop(codec, env.action_space, env.observation_space, info_keys)
         keys = None if info_keys is None else tuple(info_keys)
@@ -280,8 +280,8 @@ class EnvStepper:
                 answer.seconds = time.perf_counter() - started
                 return answer
             perform = self._methods[type(request)]
-            if self.codec.forbids_draws and isinstance(request, (StepBatch, RolloutBatch)):
-                self._perform_alone(request, answer, perform)
+            if self._watch is not None and isinstance(request, (StepBatch, RolloutBatch)):
+                self._perform_alone(request, answer, perform, self._watch)
             else:
                 perform(request, answer)
         answer.seconds = time.perf_counter() - started
@@ -308,35 +308,28 @@ class EnvStepper:
 
     def reset(self, seed: int, options: dict[str, Any] | None) -> Start:
         """Start an episode and make its state the base state."""
+
+        def begin() -> tuple[Any, dict[str, Any], Any]:
+            observation, info = self.codec.reset(seed, copy.deepcopy(options))
+            observation = own_copy(observation)
+            return observation, info, self.codec.get(observation)
+
         try:
             with self._lock:
-                before = None if self.codec.watch is None else self.codec.watch.now()
-                observation, info = self.codec.reset(seed, copy.deepcopy(options))
-                value = self.codec.get(own_copy(observation))
-                if before is not None and self.codec.forbids_draws:
-                    self._repeat_reset(before, (seed, options), observation, value)
+                before = None if self._watch is None else self._watch.now()
+                observation, info, value = begin()
+                drawn = {} if self._watch is None or before is None else self._watch.moved(before)
+                if drawn:  # it may have seeded these generators: then another reset does the same
+                    first = observation, value
+                    observation, info, value = begin()
+                    if not same(first, (observation, value)):
+                        raise drawn_elsewhere(self.env, drawn)
         except BaseException as error:
             raise as_env_error(error) from error
         states = np.zeros(1, self.codec.format.dtype)
         self.codec.dump(Rows([value], [0], [False], [False]), states)
         self.base_state = states[0]
         return Start(states[0], observation, info)
-
-    def _repeat_reset(
-        self,
-        before: tuple[list[int], list[object]],
-        arguments: tuple[int, dict[str, Any] | None],
-        observation: object,
-        value: object,
-    ) -> None:
-        """Reset again if the reset has drawn from generators that are not saved: it may have seeded them."""
-        assert self.codec.watch is not None
-        drawn = self.codec.watch.moves(before, self.codec.watch.now())
-        if drawn:
-            first = own_copy(observation)
-            again, _ = self.codec.reset(arguments[0], copy.deepcopy(arguments[1]))
-            if not same((first, value), (own_copy(again), self.codec.get(own_copy(again)))):
-                raise drawn_elsewhere(type(self.env.unwrapped).__name__, next(iter(drawn)))
 
     def close(self) -> None:
         """Close the environment. Closing again does nothing."""
@@ -353,36 +346,28 @@ class EnvStepper:
         self.loop.rollout(request, answer.outputs, answer.errors)
 
     def _perform_alone(
-        self, request: Request[Any], answer: Answer, perform: Callable[[Any, Answer], None]
+        self, request: Request[Any], answer: Answer, perform: Callable[[Any, Answer], None], watch: Positions
     ) -> None:
         """Perform a request; refuse an environment whose results depend on generators that are not saved."""
-        watch = self.codec.watch
-        assert watch is not None
         before = watch.now()
         perform(request, answer)
-        now = watch.now()
-        if now == before:
+        drawn = watch.moved(before)
+        if not drawn:
             return
         # A thread, a signal handler or a finalizer may have drawn instead. Performing the batch again tells:
         # the results are the same, and the generators move no more, or another thread moves them differently.
-        drawn = watch.moves(before, now)
         for _ in range(_NUM_AGAIN):
-            again, before = Answer(request.new_outputs(self.description)), now
+            again, before = Answer(request.new_outputs(self.description)), watch.now()
             perform(request, again)
-            now = watch.now()
-            if output_difference(answer.outputs, again.outputs) or describe_difference(
-                "infos", *(vector_infos(each.columns or {}) for each in (answer, again))
-            ):
+            moved = watch.moved(before)
+            if output_difference(answer.outputs, again.outputs, (answer.columns, again.columns)):
                 break
-            moved = watch.moves(before, now)
             if threading.active_count() > 1:
-                moved = {
-                    name: distance for name, distance in moved.items() if drawn.get(name, -1) == distance
-                }
+                moved = dict(moved.items() & drawn.items())
             if not moved:
                 return
             drawn = moved
-        raise drawn_elsewhere(type(self.env.unwrapped).__name__, next(iter(drawn)))
+        raise drawn_elsewhere(self.env, drawn)
 
     def _flag(self, request: FlagBatch, answer: Answer) -> None:
         self.loop.flag(request.states, answer.outputs, range(len(request.states)))

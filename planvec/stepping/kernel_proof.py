@@ -20,6 +20,7 @@ from gymnasium.spaces import Box
 from planvec.codecs import StateCodec, describe_difference
 from planvec.rows import (
     BatchKernel,
+    Columns,
     EnvDescription,
     Outputs,
     RolloutBatch,
@@ -35,8 +36,10 @@ from planvec.stepping.row_loop import RowLoop
 # -- Compares the results of rows that were stepped twice, bit for bit ---------------------------------------
 
 
-def output_difference(expected: Outputs, got: Outputs) -> str | None:
-    """Return how the results of the same rows differ; None if they are the same."""
+def output_difference(
+    expected: Outputs, got: Outputs, infos: tuple[Columns | None, Columns | None] = (None, None)
+) -> str | None:
+    """Return how the results of the same rows differ, and their infos; None if they are the same."""
     for name in ("new_states", "observations", "rewards", "terminated", "truncated", "num_steps"):
         first, second = getattr(expected, name), getattr(got, name)
         if first is None or second is None:
@@ -52,7 +55,7 @@ def output_difference(expected: Outputs, got: Outputs) -> str | None:
             difference = describe_difference("state", first[row], second[row]) or "the new states differ"
         if difference is not None:
             return difference
-    return None
+    return describe_difference("infos", *(vector_infos(columns or {}) for columns in infos))
 
 
 # -- The proof -----------------------------------------------------------------------------------------------
@@ -97,9 +100,7 @@ def prove(
         infos = kernel.step(batch, got, info_keys)
         if infos is None:  # then nothing was compared
             return KernelProof(f"it refuses the states of step {number}", num_stepped)
-        difference = output_difference(expected, got) or describe_difference(
-            "infos", vector_infos(columns), vector_infos(infos)
-        )
+        difference = output_difference(expected, got, (columns, infos))
         if difference:
             return KernelProof(f"in step {number}, {difference}", num_stepped)
         difference = _block_difference(kernel, batch, expected, about, random) if number == 0 else ""

@@ -5,7 +5,7 @@ Letters: N environments, B rows of a call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,6 +43,13 @@ class PoolStep(NamedTuple):
     truncated: NDArray[np.bool_]
     infos: dict[str, Any]
     rows: NDArray[np.intp]
+
+
+_Sent = tuple[Chunk, NDArray[np.bool_]]
+
+
+def _num_kept(sent: Iterable[_Sent]) -> int:
+    return sum(int(is_kept.sum()) for _, is_kept in sent)
 
 
 class EnvPool(StatesFace):
@@ -109,7 +116,7 @@ class EnvPool(StatesFace):
         self.render_mode, self.metadata = layout.render_mode, layout.metadata
         self._all_rows = np.arange(self.num_envs)
         # what is stepped and not received yet, and which rows of it, since errors are raised once
-        self._sent: list[tuple[Chunk, NDArray[np.bool_]]] = []
+        self._sent: list[_Sent] = []
 
     # -- episodes -----------------------------------------------------------------------------------
 
@@ -183,17 +190,14 @@ class EnvPool(StatesFace):
             Exception: What an environment has raised. A later call returns the environments that did not.
         """
         sent = self._sent
-        num_sent = sum(int(is_kept.sum()) for _, is_kept in sent)
+        num_sent = _num_kept(sent)
         wanted = num_sent if min_ready is None else min_ready
         if not 0 < wanted <= num_sent:
             raise InvalidBatchError(
                 f"min_ready: expected 1 to {num_sent}, the number of environments that are being stepped, "
                 f"got {min_ready}"
             )
-        self._engine.wait(
-            lambda: sum(int(is_kept.sum()) for chunk, is_kept in sent if chunk.is_done) >= wanted,
-            timeout,
-        )
+        self._engine.wait(lambda: _num_kept(each for each in sent if each[0].is_done) >= wanted, timeout)
         ready = [(chunk, is_kept) for chunk, is_kept in sent if chunk.is_done]
         failed = [(chunk, is_kept) for chunk, is_kept in ready if chunk.errors()]
         if failed:
@@ -286,6 +290,6 @@ class EnvPool(StatesFace):
         is_busy = np.zeros(self.num_envs, bool)
         for chunk, is_kept in self._sent:
             is_busy[chunk.rows[is_kept]] = True
-        busy = np.flatnonzero(is_busy if rows is None else is_busy & np.isin(self._all_rows, rows))
+        busy = np.flatnonzero(is_busy) if rows is None else rows[is_busy[rows]]
         if len(busy):
             raise InvalidBatchError(f"rows: {busy.tolist()} are being stepped; call recv() first")

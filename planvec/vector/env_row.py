@@ -16,7 +16,17 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import NDArray
 
-from planvec.codecs import Env, LayerCodecs, Outcome, Proof, ResidentCodecs, ResidentState, Rows, Step
+from planvec.codecs import (
+    Env,
+    LayerCodecs,
+    Outcome,
+    Positions,
+    Proof,
+    ResidentCodecs,
+    ResidentState,
+    Rows,
+    Step,
+)
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.rows import (
     StateFormat,
@@ -207,6 +217,14 @@ class ResidentStates:
             if resident.watches_own_resets:
                 base, codec = row.env.unwrapped, resident.base_codec
                 row.watch_resets(partial(codec.before_own_reset, base), partial(codec.after_own_reset, base))
+        beside = [
+            found
+            for row, resident in zip(rows, self.codecs, strict=True)
+            for found in resident.generators_beside(row.env)
+        ]
+        # of generators that states do not hold; None: planvec's codecs save all from which steps draw
+        has_graph = any(codec.graph is not None for codec in self.codecs)
+        self.positions = Positions(beside) if has_graph else None
         self._forms: list[StateFormat] = []
         self._form_numbers: dict[int, int] = {}
         self._has_episode = [False] * len(rows)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -26,7 +25,6 @@ from planvec.codecs import (
     Env,
     EnvFunctions,
     Outcome,
-    Positions,
     Proof,
     Sharing,
     Watch,
@@ -254,7 +252,6 @@ class ResidentEnvs:
         self.states: ResidentStates | None = None
         # why states are not saved, "" if they are; why each environment needs a process of its own
         self.inexact, self.sharing = "", Sharing()
-        self.positions: Positions | None = None  # of generators that states do not hold
         failure: Exception | None = None
         # notices what the environments change that they share, if nothing of that was found
         self.watch: Watch | None = None
@@ -324,10 +321,6 @@ class ResidentEnvs:
     def _prepare_states(self, proofs: Sequence[Callable[[], Env] | Proof | str | None]) -> None:
         try:
             self.states, self.inexact = ResidentStates(self.rows, proofs), ""
-            pairs = [(row.env, codec) for row, codec in zip(self.rows, self.states.codecs, strict=True)]
-            if any(codec.graph is not None for _, codec in pairs):
-                found = [codec.generators_beside(env) for env, codec in pairs]
-                self.positions = Positions(dict(ChainMap(*found)))
         except UnsupportedEnvError as error:
             self.give_up_states(str(error))
 
@@ -336,7 +329,6 @@ class ResidentEnvs:
         if "codec=" in inexact or "info_keys=" in inexact:
             inexact += " (codec= and info_keys= are arguments of planvec.make)"
         self.states, self.inexact = None, inexact
-        self.positions = None
 
     def perform(self, operation: Operation, out: RowArrays, at: Rows = _ALL) -> Reply:
         """Perform an operation. Its results are in the reply, and in `out`, whose rows `at` are written."""
@@ -366,7 +358,7 @@ class ResidentEnvs:
         """Step rows, given actions: a tree of arrays `[B, ...]`, or a list of B actions."""
         rows, progress, listed = work.rows, self.progress, list_rows(self._action_space, actions)
         outcomes: list[Outcome] = []
-        positions = self.positions
+        positions = None if self.states is None else self.states.positions
         before = None if positions is None else positions.now()
         while True:  # as in `_run`, whose function would take 5 % of a step of two CartPoles
             try:
@@ -386,10 +378,9 @@ class ResidentEnvs:
                     endings[index], row.ending = row.ending, None
         work.reply.infos = pack_infos(infos, endings, self._options.info_form, self._as_bytes)
         if positions is not None and before is not None:
-            drawn = positions.moves(before, positions.now())
+            drawn = positions.moved(before)
             if drawn and threading.active_count() == 1:  # another thread may have drawn
-                kind = type(rows[0].env.unwrapped).__name__
-                self.give_up_states(str(drawn_elsewhere(kind, next(iter(drawn)))))
+                self.give_up_states(str(drawn_elsewhere(rows[0].env, drawn)))
                 work.reply.inexact = self.inexact
 
     def _run(self, work: Work, function: Callable[[int], T], failed: T) -> list[T]:

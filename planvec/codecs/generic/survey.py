@@ -240,9 +240,11 @@ class Beside:
         """Return the generators that were found, and the spaces, which have generators, by path."""
         found = dict[str, object](self._spaces)
         variables = variables_beside(self._classes, self._functions)
-        for function in self._functions.values():  # of other modules than the classes, perhaps
-            used = names_in_code(function.__code__) & function.__globals__.keys()
-            variables |= {f"{function.__module__}.{name}": function.__globals__[name] for name in used}
+        known = {id(globals_of(cls)) for cls in self._classes}
+        for function in self._functions.values():
+            if id(function.__globals__) not in known:  # of another module than the classes
+                used = names_in_code(function.__code__) & function.__globals__.keys()
+                variables |= {f"{function.__module__}.{name}": function.__globals__[name] for name in used}
         for path, value in variables.items():
             for each in cell_contents([value]) if isinstance(value, types.CellType) else [value]:
                 if isinstance(each, RESEEDABLE) and not isinstance(each, random.SystemRandom):
@@ -255,7 +257,7 @@ class Beside:
         name = type(self._env).__name__
         generator = first_change(self._generators, global_generators())
         if generator:
-            raise drawn_elsewhere(name, f"the global generator of `{generator}`")
+            raise drawn_elsewhere(self._env, [f"the global generator of `{generator}`"])
         if self._count_spawned() != self._num_spawned:
             raise UnsupportedEnvError(
                 f"{name}: its steps spawn generators from np_random, and the number of spawned ones is not "
@@ -281,11 +283,11 @@ class Beside:
         return digests_apart(kept, self._layers)
 
 
-def drawn_elsewhere(name: str, generator: str) -> UnsupportedEnvError:
-    """Return the error for an environment of a class `name` whose steps draw from a generator beside it."""
+def drawn_elsewhere(env: Any, generators: Iterable[str]) -> UnsupportedEnvError:
+    """Return the error for an environment whose steps draw from generators beside it."""
     return UnsupportedEnvError(
-        f"{name}: its steps draw from {generator}, which is no part of the environment. Draw from "
-        f"self.np_random instead. {ADVICE}"
+        f"{type(env.unwrapped).__name__}: its steps draw from {next(iter(generators))}, which is no part of "
+        f"the environment. Draw from self.np_random instead. {ADVICE}"
     )
 
 
