@@ -309,7 +309,7 @@ class EnvStepper:
     def reset(self, seed: int, options: dict[str, Any] | None) -> Start:
         """Start an episode and make its state the base state."""
 
-        def begin() -> tuple[Any, dict[str, Any], Any]:
+        def begin() -> tuple[Any, dict[str, Any], object]:
             observation, info = self.codec.reset(seed, copy.deepcopy(options))
             observation = own_copy(observation)
             return observation, info, self.codec.get(observation)

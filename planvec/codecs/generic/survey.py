@@ -21,7 +21,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from planvec.codecs.base import layers_of
+from planvec.codecs.base import Env, layers_of
 from planvec.codecs.generic.attributes import (
     ADVICE,
     ATOMS,
@@ -283,7 +283,7 @@ class Beside:
         return digests_apart(kept, self._layers)
 
 
-def drawn_elsewhere(env: Any, generators: Iterable[str]) -> UnsupportedEnvError:
+def drawn_elsewhere(env: Env, generators: Iterable[str]) -> UnsupportedEnvError:
     """Return the error for an environment whose steps draw from generators beside it."""
     return UnsupportedEnvError(
         f"{type(env.unwrapped).__name__}: its steps draw from {next(iter(generators))}, which is no part of "
