@@ -11,6 +11,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -658,8 +660,12 @@ class SamplesLate(gymnasium.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("late", [0, 1])
-def test_the_spaces_of_all_environments_of_a_worker_are_watched(late: int) -> None:
-    with EnvPool([SamplesLate] * 2, num_workers=0) as pool:
+def test_the_spaces_of_all_environments_of_a_worker_are_watched_also_beside_threads(late: int) -> None:
+    over = threading.Event()
+    with ThreadPoolExecutor(1) as other, ExitStack() as stack:
+        stack.callback(over.set)
+        other.submit(over.wait)
+        pool = stack.enter_context(EnvPool([SamplesLate] * 2, num_workers=0))
         pool.reset(seed=0, options=[{"first": 20 if row == late else 400} for row in range(2)])
         for _ in range(19):
             pool.step([0, 0])

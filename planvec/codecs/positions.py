@@ -17,6 +17,7 @@ GLOBAL_GENERATORS: dict[str, Any] = {  # by their modules
     "numpy.random": np.random.mtrand._rand,
     "random": random._inst,
 }
+_GLOBAL = "the global generator of"
 _INDEX = 0xFFFFFFFF
 
 
@@ -142,6 +143,11 @@ def _reader_of_space(space: gymnasium.Space[object]) -> Callable[[], object]:
     return read
 
 
+def without_global(moved: dict[str, int | None]) -> dict[str, int | None]:
+    """Return those generators that have moved from which other threads hardly draw."""
+    return {name: words for name, words in moved.items() if not name.startswith(_GLOBAL)}
+
+
 Position = tuple[list[int], list[object]]  # of all generators: values of cells, and what was read otherwise
 
 
@@ -152,8 +158,8 @@ class Positions:
         """Watch the global generators, and with their paths, generators and spaces that others hold."""
         found = {id(value): (path, value) for path, value in others}  # each once
         self._others = [
-            _watched("the global generator of `random`", GLOBAL_GENERATORS["random"]),
-            _Watched("the global generator of `torch`", None, [], [torch_generator_state]),
+            _watched(f"{_GLOBAL} `random`", GLOBAL_GENERATORS["random"]),
+            _Watched(f"{_GLOBAL} `torch`", None, [], [torch_generator_state]),
             *(
                 _watched(f"the generator of {path}", generator)
                 for path, value in found.values()
@@ -181,13 +187,13 @@ class Positions:
 
     def _find(self, twister: object, thread: int) -> None:
         """Find what can change: NumPy's generator can be replaced, and numba has some for each thread."""
-        name = "the global generator of `numpy.random`"
+        name = f"{_GLOBAL} `numpy.random`"
         if twister is not self._twister:
             self._of_numpy = _watched(name, GLOBAL_GENERATORS["numpy.random"])
         self._twister, self._thread = twister, thread
         watched = [*self._others, self._of_numpy]
         if thread:
-            of_python = "the global generator of `random` in numba"
+            of_python = f"{_GLOBAL} `random` in numba"
             watched.append(_Watched(f"{name} in numba", None, _cells_of_numba(thread), []))
             watched.append(_Watched(of_python, None, _cells_of_numba(self._get_of_python()), []))
         self._cells = [cell for each in watched for cell in each.cells]

@@ -32,6 +32,7 @@ from planvec.codecs import (
     find_shared,
     from_file,
     same_layers,
+    without_global,
 )
 from planvec.errors import EnvError, UnsupportedEnvError
 from planvec.rows import blank, list_rows, own_copy
@@ -379,7 +380,9 @@ class ResidentEnvs:
         work.reply.infos = pack_infos(infos, endings, self._options.info_form, self._as_bytes)
         if positions is not None and before is not None:
             drawn = positions.moved(before)
-            if drawn and threading.active_count() == 1:  # another thread may have drawn
+            if threading.active_count() > 1:  # another one may have drawn
+                drawn = without_global(drawn)
+            if drawn:
                 self.give_up_states(str(drawn_elsewhere(rows[0].env, drawn)))
                 work.reply.inexact = self.inexact
 
