@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import generators
 import gymnasium
 import numba
 import numpy as np
@@ -115,7 +116,14 @@ DRAWS = [
     (lambda env: float(GENERATOR.integers(9, dtype=np.int32)), "the generator of test_codecs.GENERATOR"),
     (lambda env: OLD_GENERATOR.normal(), "the generator of test_codecs.OLD_GENERATOR"),
     (lambda env: float(env.action_space.sample()), r"the generator of .*action_space"),
+    (lambda env: generators.GENERATOR.random(), "the generator of generators.GENERATOR"),
+    (lambda env: generators.draw(), "the generator of generators.GENERATOR"),
+    (lambda env: draw_by_another_function(), r"the generator of generators.HELD\['inside'\]\[0\]"),
 ]
+
+
+def draw_by_another_function() -> float:
+    return generators.draw_from_held()
 
 
 def late_states(env: Any) -> np.ndarray:
@@ -181,6 +189,72 @@ def test_others_may_draw_while_an_environment_is_stepped() -> None:
             np.testing.assert_array_equal(again.observations, first.observations)
 
 
+@pytest.mark.usefixtures("_idle_thread")
+@pytest.mark.parametrize(("draw", "generator"), DRAWS)
+def test_draws_without_influence_are_noticed_beside_a_thread(
+    draw: Callable[[Any], float], generator: str
+) -> None:
+    with planvec.PlanEnv(lambda: Noisy(lambda env: 0 * draw(env))) as env:
+        late = late_states(env)
+        for _ in range(3):
+            with pytest.raises(planvec.UnsupportedEnvError, match=generator):
+                env.step_batch([0], late)
+
+
+def test_a_thread_may_sample_the_action_space_meanwhile() -> None:
+    def step_slowly(env: Any) -> float:
+        return float(sum(env.np_random.normal() for _ in range(20_000)))
+
+    is_over = threading.Event()
+    with planvec.PlanEnv(lambda: Noisy(step_slowly)) as env:
+        late = late_states(env)
+
+        def sample() -> None:
+            while not is_over.is_set():
+                env.action_space.sample()
+
+        thread = threading.Thread(target=sample)
+        thread.start()
+        try:
+            first = env.step_batch([0], late, seeds=[5])
+            np.testing.assert_array_equal(
+                env.step_batch([0], late, seeds=[5]).observations, first.observations
+            )
+        finally:
+            is_over.set()
+            thread.join()
+
+
+class Reseeding(Noisy):
+    """Replaces a generator of its module in each reset."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        generators.GENERATOR = np.random.default_rng(seed)
+        return super().reset(seed=seed)
+
+
+def test_a_generator_is_watched_that_a_reset_has_replaced() -> None:
+    with planvec.PlanEnv(lambda: Reseeding(lambda env: generators.draw())) as env:
+        late = late_states(env)
+        with pytest.raises(planvec.UnsupportedEnvError, match="the generator of generators.GENERATOR"):
+            env.step_batch([0], late)
+
+
+TABLE: list[float] = []
+
+
+def test_what_a_step_has_drawn_once_and_kept_in_its_module_is_noticed() -> None:
+    def draw(env: Any) -> float:
+        if not TABLE:
+            TABLE.append(random.random())
+        return TABLE[0]
+
+    with planvec.PlanEnv(lambda: Noisy(draw)) as env:
+        late = late_states(env)
+        with pytest.raises(planvec.UnsupportedEnvError, match=r"its steps change test_codecs.TABLE"):
+            env.step_batch([0], late)
+
+
 class NoisyInfo(Noisy):
     """Draws for its info alone."""
 
@@ -217,7 +291,10 @@ class NoisyReset(Noisy):
         if options:
             if options["seeds"]:
                 random.seed(seed)
-            observation[0] = random.random()
+            if options.get("in_info"):
+                info = {"noise": random.random()}
+            else:
+                observation[0] = random.random() < options.get("limit", 1.0)
         return observation, info
 
 
@@ -225,13 +302,22 @@ def test_a_reset_that_draws_from_a_global_generator_must_seed_it() -> None:
     with planvec.PlanEnv(lambda: NoisyReset(lambda env: 0.0)) as env:
         seeded = [float(env.reset(seed=3, options={"seeds": True}).observation[0]) for _ in range(3)]
         assert len({*seeded}) == 1
-        with pytest.raises(planvec.PlanvecError, match=OF_PYTHON):
-            env.reset(seed=3, options={"seeds": False})
+        for more in ({}, {"in_info": True}, {"limit": 1e-9}):  # the last one without influence
+            with pytest.raises(planvec.PlanvecError, match=OF_PYTHON):
+                env.reset(seed=3, options={"seeds": False, **more})
 
 
 def test_the_check_looks_for_draws_from_other_generators() -> None:
     report = planvec.check_env(lambda: Noisy(lambda env: random.random()), num_steps=1300, num_restores=4)
     assert OF_PYTHON in report.error
+
+
+def test_the_check_accepts_steps_that_seed_a_generator() -> None:
+    def draw(env: Any) -> float:
+        random.seed(env.count)
+        return random.random()
+
+    assert planvec.check_env(lambda: Noisy(draw), num_steps=1300, num_restores=4).exact
 
 
 def test_a_global_generator_may_be_held() -> None:

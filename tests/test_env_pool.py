@@ -675,6 +675,38 @@ def test_the_spaces_of_all_environments_of_a_worker_are_watched_also_beside_thre
             pool.get_states()
 
 
+def test_the_message_names_the_environment_that_draws() -> None:
+    with EnvPool([DrawsLate, SamplesLate], num_workers=0) as pool:
+        pool.reset(seed=0, options=[{"first": 400}, {"first": 20}])
+        for _ in range(20):
+            pool.step([0, 0])
+        with pytest.raises(UnsupportedEnvError, match="SamplesLate: its steps draw"):
+            pool.get_states()
+
+
+class DrawsInReset(SamplesLate):
+    """Draws in a reset with options from a generator that nobody has seeded."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.offset = np.random.normal() if options else 0.0  # noqa: NPY002
+        return np.full(1, self.offset), {}
+
+    def step(self, action: Any) -> Any:
+        return np.full(1, self.offset), 0.0, False, False, {}
+
+
+def test_a_reset_that_draws_from_a_global_generator_is_restored_as_it_was() -> None:
+    with EnvPool([DrawsInReset], num_workers=1) as pool:
+        pool.reset(seed=0)
+        for _ in range(20):
+            pool.step([0])
+        for _ in range(3):
+            observations, _ = pool.reset(seed=0, options={"draw": True})
+            kill_worker(pool)
+            np.testing.assert_array_equal(pool.step([0]).observations, observations)
+
+
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_an_environment_that_has_raised_is_stepped_again_beside_one_that_waits(num_workers: int) -> None:
     with EnvPool([Faulty] * 2, num_workers=num_workers) as pool:

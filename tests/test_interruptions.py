@@ -98,7 +98,7 @@ def test_results_of_a_pool_are_received_once_though_receiving_was_interrupted(
             total += 1, 2, 1
             received: list[PoolStep] = []
             is_interrupted = interrupt(lambda into=received: into.append(pool.recv()), at, alarm)
-            if not received and pool._sent:  # else it was interrupted when it had them already
+            if not received and pool._in_flight.sent:  # else it was interrupted when it had them already
                 received.append(pool.recv())
             num_lost += not received
             for step in received:
@@ -119,12 +119,37 @@ def test_what_a_pool_was_sent_is_received_though_sending_was_interrupted(
         total, at, is_interrupted = np.zeros(3), 1, True
         while is_interrupted:
             is_interrupted = interrupt(lambda: pool.send([1, 2, 1]), at, alarm)
-            if pool._sent:
+            if pool._in_flight.sent:
                 pool.recv()
                 total += 1, 2, 1
             np.testing.assert_array_equal(pool.step([0, 0, 0]).observations[:, 0], total, f"event {at}")
             at += stride
         assert at > 20
+
+
+class Hangs(Count):
+    """Gets Ctrl-C in the middle of a step if the options say so, and would go on."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.is_armed = bool(options)
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> Any:
+        if self.is_armed:
+            signal.raise_signal(signal.SIGINT)
+        return super().step(action)
+
+
+def test_a_step_that_was_sent_in_this_process_can_be_interrupted() -> None:
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with EnvPool([Hangs], num_workers=0) as pool:
+        pool.reset(seed=0, options={"armed": True})
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                pool.send([1])
+        finally:
+            signal.signal(signal.SIGINT, previous)
+        assert pool.call("get_wrapper_attr", "sum") == [0]
 
 
 @pytest.mark.parametrize("stride", slow_after(1, [23, 3]))

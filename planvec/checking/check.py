@@ -334,7 +334,7 @@ class Check:
         num_replayed = self._replay_branches(branches, outcomes, replay_seconds)
         codec, states = self._env.codec, self._states
         is_fixed = not states.dtype.hasobject
-        return CheckReport(
+        report = CheckReport(
             name=name,
             codec=codec.how,
             note=codec.note,
@@ -349,8 +349,9 @@ class Check:
             ),
             microseconds=time_codec(codec, states, [step.actions[-1] for step in steps]),
             differences=self._differences,
-            error=self._reference.refusal,
         )
+        # Draws are the cause of differences. Without these, the generator may have been seeded before.
+        return report if report.exact else dataclasses.replace(report, error=self._reference.refusal)
 
     # -- the reference ------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from planvec.codecs.generic.attributes import names_in_code
 from planvec.codecs.generic.copied import Copied, Named, names_of
 from planvec.codecs.generic.shared import EnvFunctions, Sharing, Watch, find_shared, same_layers
 from planvec.codecs.generic.survey import drawn_elsewhere
-from planvec.codecs.positions import Positions, without_global
+from planvec.codecs.positions import Positions
 from planvec.codecs.reported_masks import LegalActions
 from planvec.codecs.resident import ResidentCodecs
 from planvec.codecs.selection import (

@@ -281,6 +281,8 @@ class StateCodec(ABC):
     # reads generators that are not saved, so that a draw from them is noticed; None if states may hold them
     watch: Positions | None = None
     forbids_draws: bool = False  # whether such a draw is an error
+    # raises an error if a variable of a module or a class has changed since the codec was verified
+    check_variables: Callable[[], None] | None = None
     how: str = ""  # how states are saved, for reports
     note: str = ""  # what planvec changes in the environment, for reports
     warning: str = ""  # what users should be told when the environment is opened; "" for nothing

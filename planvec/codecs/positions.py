@@ -60,6 +60,7 @@ def global_generators() -> dict[str, Any]:
 # anew when they are used up. Comparing whole states would take 60 us; this takes one, around every batch.
 
 _Cell = ctypes.c_uint32 | ctypes.c_uint64
+_Read = Callable[[], object]
 _Generator = np.random.Generator | np.random.RandomState
 
 
@@ -71,8 +72,7 @@ def _cells_of_python(generator: random.Random) -> list[_Cell]:
     return []
 
 
-def _cells_of_numpy(generator: _Generator) -> list[_Cell]:
-    bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator._bit_generator
+def _cells_of_numpy(generator: _Generator, bits: np.random.BitGenerator) -> list[_Cell]:
     address = bits.ctypes.state_address
     if isinstance(bits, np.random.MT19937):  # 624 words, the index
         cells: list[_Cell] = [ctypes.c_uint32.from_address(address + 4 * n) for n in (624, 0)]
@@ -103,114 +103,114 @@ def _cells_of_numba(address: int) -> list[_Cell]:
     return [ctypes.c_uint64.from_address(address), ctypes.c_uint32.from_address(address + 4 * 625)]
 
 
-class _Watched(NamedTuple):
-    """Holds how the position of a generator is read."""
-
-    name: str
-    generator: object  # keeps the memory that the cells are in
-    cells: list[_Cell]
-    reads: list[Callable[[], object]]  # return what the cells do not show
-
-
-def _watched(name: str, generator: object) -> _Watched:
-    """Return how the position of a generator is read, or of a space, which has one."""
-    if isinstance(generator, gymnasium.Space):
-        return _Watched(name, generator, [], [_reader_of_space(generator)])
+def _position_of(generator: object, bits: np.random.BitGenerator | None) -> tuple[list[_Cell], list[_Read]]:
+    """Return where the position of a generator with a bit generator is, and how the rest of it is read."""
+    # Both must be kept while the cells are used.
     if isinstance(generator, random.Random):
-        is_known = type(generator) is random.Random and sys.implementation.name == "cpython"
-        cells = _cells_of_python(generator) if is_known else []
-        # `gauss` makes two deviates at once.
-        read = partial(getattr, generator, "gauss_next") if cells else generator.getstate
-        return _Watched(name, generator, cells, [read])
-    cells = _cells_of_numpy(generator) if isinstance(generator, _Generator) else []
-    return _Watched(name, generator, cells, [] if cells else [partial(pickle.dumps, generator)])
-
-
-def _reader_of_space(space: gymnasium.Space[object]) -> Callable[[], object]:
-    """Return how the position of a space is read, which may get another generator."""
-    latest: _Generator | None = None
+        if type(generator) is random.Random and sys.implementation.name == "cpython":
+            if cells := _cells_of_python(generator):
+                # `gauss` makes two deviates at once.
+                return cells, [partial(getattr, generator, "gauss_next")]
+        return [], [generator.getstate]
     cells: list[_Cell] = []
+    if isinstance(generator, _Generator) and bits is not None:
+        cells = _cells_of_numpy(generator, bits)
+    return cells, [] if cells else [partial(pickle.dumps, generator)]
+
+
+def _reader(get: Callable[[], object]) -> _Read:
+    """Return how the position is read of a generator that may be replaced by another one, or by None."""
+    latest: object = None
+    inner: object = None
+    cells: list[_Cell] = []
+    reads: list[_Read] = []
 
     def read() -> object:
-        nonlocal latest, cells
-        generator = space._np_random
-        if generator is not latest:
-            latest, cells = generator, [] if generator is None else _cells_of_numpy(generator)
-        if latest is None:  # most spaces draw nothing
+        nonlocal latest, inner, cells, reads
+        generator = get()
+        if generator is None:  # most spaces draw nothing
             return None
-        return (latest, [cell.value for cell in cells]) if cells else pickle.dumps(latest)
+        bits = getattr(generator, "_bit_generator", None)
+        if generator is not latest or bits is not inner:
+            latest, inner = generator, bits
+            cells, reads = _position_of(generator, bits)
+        return [cell.value for cell in cells], [each() for each in reads]
 
     return read
 
 
-def without_global(moved: dict[str, int | None]) -> dict[str, int | None]:
-    """Return those generators that have moved from which other threads hardly draw."""
-    return {name: words for name, words in moved.items() if not name.startswith(_GLOBAL)}
-
-
+# what is watched: a space, or a function that returns a generator
+Source = gymnasium.Space[object] | Callable[[], object]
 Position = tuple[list[int], list[object]]  # of all generators: values of cells, and what was read otherwise
+
+
+class _Watched(NamedTuple):
+    """Holds how the position of a generator is read."""
+
+    name: str
+    cells: list[_Cell]
+    reads: list[_Read]  # return what the cells do not show
 
 
 class Positions:
     """Reads how far generators are that are no part of an environment: values that differ after a draw."""
 
-    def __init__(self, others: Iterable[tuple[str, object]] = ()) -> None:
-        """Watch the global generators, and with their paths, generators and spaces that others hold."""
-        found = {id(value): (path, value) for path, value in others}  # each once
+    def __init__(self, others: Iterable[tuple[str, Source]] = ()) -> None:
+        """Watch the global generators, and others by their paths: spaces, or functions that return one."""
+        # each once: several environments may share a space, or a module
+        found = {id(one) if isinstance(one, gymnasium.Space) else path: (path, one) for path, one in others}
         self._others = [
-            _watched(f"{_GLOBAL} `random`", GLOBAL_GENERATORS["random"]),
-            _Watched(f"{_GLOBAL} `torch`", None, [], [torch_generator_state]),
+            _Watched(f"{_GLOBAL} `random`", *_position_of(GLOBAL_GENERATORS["random"], None)),
+            _Watched(f"{_GLOBAL} `torch`", [], [torch_generator_state]),
             *(
-                _watched(f"the generator of {path}", generator)
+                _Watched(f"the generator of {path}", [], [_reader(get)])
                 for path, value in found.values()
-                for generator in (spaces_in(value) if isinstance(value, gymnasium.Space) else [value])
+                for get in (_getters(value) if isinstance(value, gymnasium.Space) else [value])
             ),
         ]
         self._twister: object = None  # of the global generator of NumPy
         self._thread = 0  # where numba keeps the generators of the thread
-        self._get_thread: Callable[[], int] = lambda: 0
-        self._get_of_python = self._get_thread
-        if "numba" in sys.modules:
-            from numba import _helperlib
-
-            helpers: Any = _helperlib
-            self._get_thread = helpers.rnd_get_np_state_ptr
-            self._get_of_python = helpers.rnd_get_py_state_ptr
+        self._numba: Any = None  # its module, once the program has imported it
 
     def now(self) -> Position:
         """Return the positions."""
         twister = GLOBAL_GENERATORS["numpy.random"]._bit_generator
-        thread = self._get_thread()
+        if self._numba is None:
+            self._numba = sys.modules.get("numba._helperlib")
+        thread = 0 if self._numba is None else self._numba.rnd_get_np_state_ptr()
         if twister is not self._twister or thread != self._thread:
             self._find(twister, thread)
         return [cell.value for cell in self._cells], [read() for read in self._reads]
 
-    def _find(self, twister: object, thread: int) -> None:
+    def _find(self, twister: np.random.BitGenerator, thread: int) -> None:
         """Find what can change: NumPy's generator can be replaced, and numba has some for each thread."""
         name = f"{_GLOBAL} `numpy.random`"
         if twister is not self._twister:
-            self._of_numpy = _watched(name, GLOBAL_GENERATORS["numpy.random"])
+            self._of_numpy = _Watched(name, *_position_of(GLOBAL_GENERATORS["numpy.random"], twister))
         self._twister, self._thread = twister, thread
         watched = [*self._others, self._of_numpy]
         if thread:
-            of_python = f"{_GLOBAL} `random` in numba"
-            watched.append(_Watched(f"{name} in numba", None, _cells_of_numba(thread), []))
-            watched.append(_Watched(of_python, None, _cells_of_numba(self._get_of_python()), []))
+            of_python = _cells_of_numba(self._numba.rnd_get_py_state_ptr())
+            watched.append(_Watched(f"{name} in numba", _cells_of_numba(thread), []))
+            watched.append(_Watched(f"{_GLOBAL} `random` in numba", of_python, []))
         self._cells = [cell for each in watched for cell in each.cells]
         self._reads = [read for each in watched for read in each.reads]
         self._names = [each.name for each in watched for _ in each.cells]
         self._names_of_reads = [each.name for each in watched for _ in each.reads]
 
-    def moved(self, before: Position) -> dict[str, int | None]:
-        """Return the generators that have moved since then, and for Mersenne Twisters, by how many words."""
+    def moved(self, before: Position) -> list[str]:
+        """Return the names of the generators that have moved since then."""
         now = self.now()
         if now == before:
-            return {}
-        moved: dict[str, int | None] = {}
-        for name, first, last in zip(self._names, before[0], now[0], strict=False):
-            if first != last:
-                moved.setdefault(name, ((last & _INDEX) - (first & _INDEX)) % 624)
-        for name, *pair in zip(self._names_of_reads, before[1], now[1], strict=False):
-            if pair[0] != pair[1]:
-                moved.setdefault(name, None)
-        return moved
+            return []
+        num_cells = len(before[0])
+        cells = zip(self._names, before[0], now[0], strict=False)
+        reads = zip(self._names_of_reads, before[1], now[1], strict=True)
+        moved = [name for name, first, last in cells if first != last]
+        moved += [name for name, first, last in reads if first != last]
+        moved += self._names[num_cells:]  # those of numba, which was imported meanwhile
+        return [*dict.fromkeys(moved)]
+
+
+def _getters(space: gymnasium.Space[object]) -> list[Callable[[], object]]:
+    return [partial(getattr, inner, "_np_random") for inner in spaces_in(space)]

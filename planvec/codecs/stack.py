@@ -36,6 +36,8 @@ from planvec.codecs.base import (
 )
 from planvec.codecs.compare import digest, origin_of, same
 from planvec.codecs.generic.copied import CopiedWrapperCodec, GraphCodec, ObjectGraph
+from planvec.codecs.generic.survey import Beside
+from planvec.codecs.positions import Source
 from planvec.codecs.reported_masks import ReportedMask, mask_of_field
 from planvec.codecs.selection import CodecChoice, FamilyCodec, Layer
 from planvec.codecs.unpickling import packages_of, unpickle
@@ -98,6 +100,7 @@ class LayerCodecs:
         for graph in graphs[1:]:
             graphs[0].absorb(graph)
         self.graph = graphs[0] if graphs else None  # saves the layers that are copied; None if none is
+        self.beside: Beside | None = None  # what these may change besides their attributes
         # whether planvec ships all codecs for exactly these classes
         self.is_verified = selection.is_verified and not any(
             not layer.is_built_in or applies_function(layer.wrapper) for layer in layers
@@ -158,9 +161,11 @@ class LayerCodecs:
         if self.graph is not None:
             self.graph.save_generators_of(spaces)
 
-    def generators_beside(self, env: Env) -> list[tuple[str, object]]:
-        """Return the generators that are found beside the environment and not saved, and their paths."""
-        found = {} if self.graph is None else self.graph.beside(env, self.caches).generators()
+    def generators_beside(self, env: Env) -> list[tuple[str, Source]]:
+        """Return what `Positions` takes: the generators beside the environment that are not saved."""
+        if self.beside is None and self.graph is not None:
+            self.beside = self.graph.beside(env, self.caches)
+        found = {} if self.beside is None else self.beside.generators()
         return [(path, value) for path, value in found.items() if path not in self.drawn_spaces]
 
     # -- Saves an environment that is stepped and reset by itself, see `resident`

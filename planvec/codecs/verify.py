@@ -537,9 +537,10 @@ def _stack_codec(
     graph = codecs.graph
     reference = None
     if not (codecs.is_verified or trust):
-        beside = None if graph is None else graph.beside(env, codecs.caches)
+        if graph is not None:
+            codecs.beside = graph.beside(env, codecs.caches)
         shared_memory = b"" if graph is None else graph.shared_memory()
-        reference = reference_walk(env, info_keys, beside)
+        reference = reference_walk(env, info_keys, codecs.beside)
         if graph is not None:
             graph.check_addresses()
             codecs.before_reset()
@@ -562,6 +563,8 @@ def _stack_codec(
         stack.include(graph)
         stack.watch = Positions(codecs.generators_beside(env))
         stack.forbids_draws = not trust
+        if codecs.beside is not None and reference is not None:
+            stack.check_variables = codecs.beside.check_variables
         if reference is not None:
             stack.warning = stack.warning or warning_on_costs(stack, env, graph)
     return stack

@@ -58,7 +58,7 @@ _log = logging.getLogger("planvec")
 
 _SECONDS_FOR_NUMBA = 0.75  # time to import numba, which planners import anyway
 _SECONDS_TO_ANNOUNCE = 1.0
-_NUM_AGAIN = 2  # how often a batch in which a generator has moved is performed again
+_NUM_AGAIN = 3  # how often a batch in which a generator has moved is performed again
 
 
 class LazyKernel:
@@ -228,6 +228,7 @@ class EnvStepper:
         self.codec = codec
         self._is_closed = False
         self._watch = codec.watch if codec.forbids_draws else None
+        self._info_keys = info_keys
         # steps and rolls out rows one after another
         self.loop = RowLoop(codec, env.action_space, env.observation_space, info_keys)
         keys = None if info_keys is None else tuple(info_keys)
@@ -312,18 +313,21 @@ class EnvStepper:
         def begin() -> tuple[Any, dict[str, Any], object]:
             observation, info = self.codec.reset(seed, copy.deepcopy(options))
             observation = own_copy(observation)
-            return observation, info, self.codec.get(observation)
+            return observation, own_copy(info), self.codec.get(observation)
+
+        def differs() -> bool:
+            again, info_again, value_again = begin()
+            keys = info.keys() if self._info_keys is None else self._info_keys
+            infos = ({key: one.get(key) for key in keys} for one in (info, info_again))
+            return not (same((observation, value), (again, value_again)) and same(*infos))
 
         try:
             with self._lock:
-                before = None if self._watch is None else self._watch.now()
+                started, watch = time.perf_counter(), self._watch
+                before = None if watch is None else watch.now()
                 observation, info, value = begin()
-                drawn = {} if self._watch is None or before is None else self._watch.moved(before)
-                if drawn:  # it may have seeded these generators: then another reset does the same
-                    first = observation, value
-                    observation, info, value = begin()
-                    if not same(first, (observation, value)):
-                        raise drawn_elsewhere(self.env, drawn)
+                if watch is not None and before is not None and (drawn := watch.moved(before)):
+                    self._check_draws(drawn, watch, time.perf_counter() - started, differs)
         except BaseException as error:
             raise as_env_error(error) from error
         states = np.zeros(1, self.codec.format.dtype)
@@ -349,24 +353,42 @@ class EnvStepper:
         self, request: Request[Any], answer: Answer, perform: Callable[[Any, Answer], None], watch: Positions
     ) -> None:
         """Perform a request; refuse an environment whose results depend on generators that are not saved."""
-        before = watch.now()
+        before, started = watch.now(), time.perf_counter()
         perform(request, answer)
         drawn = watch.moved(before)
         if not drawn:
             return
-        # A thread, a signal handler or a finalizer may have drawn instead. Performing the batch again tells:
-        # the results are the same, and the generators move no more, or another thread moves them differently.
-        for _ in range(_NUM_AGAIN):
-            again, before = Answer(request.new_outputs(self.description)), watch.now()
+
+        def differs() -> bool:
+            again = Answer(request.new_outputs(self.description))
             perform(request, again)
-            moved = watch.moved(before)
-            if output_difference(answer.outputs, again.outputs, (answer.columns, again.columns)):
-                break
-            if threading.active_count() > 1:
-                moved = dict(moved.items() & drawn.items())
-            if not moved:
-                return
-            drawn = moved
+            infos = answer.columns, again.columns
+            return output_difference(answer.outputs, again.outputs, infos) is not None
+
+        self._check_draws(drawn, watch, time.perf_counter() - started, differs)
+
+    def _check_draws(
+        self, drawn: Sequence[str], watch: Positions, seconds: float, differs: Callable[[], bool]
+    ) -> None:
+        """Refuse an environment if generators have moved since its results depend on them."""
+        # `differs`: performs the same again, and returns whether the results differ.
+        # A thread, a signal handler or a finalizer may have drawn instead, or the generators were seeded
+        # first. Then the results are the same again, and the generators are where they were: other threads
+        # wait longer for the interpreter than performing it takes, and a handler is not called each time.
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(max(interval, 0.05, 4 * seconds))
+        try:
+            for _ in range(_NUM_AGAIN):
+                before = watch.now()
+                if differs():
+                    break
+                if not watch.moved(before):
+                    # It may have kept what it has drawn the first time.
+                    if self.codec.check_variables is not None:
+                        self.codec.check_variables()
+                    return
+        finally:
+            sys.setswitchinterval(interval)
         raise drawn_elsewhere(self.env, drawn)
 
     def _flag(self, request: FlagBatch, answer: Answer) -> None:

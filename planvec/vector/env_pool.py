@@ -5,6 +5,7 @@ Letters: N environments, B rows of a call.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -46,6 +47,20 @@ class PoolStep(NamedTuple):
 
 
 _Sent = tuple[Chunk, NDArray[np.bool_]]
+
+
+class _InFlight(NamedTuple):
+    """Holds what is stepped and not received yet. It is replaced as a whole, for the sake of interrupts."""
+
+    sent: list[_Sent]  # chunks, and which of their rows, since errors are raised once
+    is_busy: NDArray[np.bool_]  # `[N]`, these rows
+
+    def changed(self, sent: list[_Sent], rows: Sequence[NDArray[np.intp]], is_busy: bool) -> _InFlight:
+        """Return another one, in which rows are busy, or are not any more."""
+        busy = self.is_busy.copy()
+        for some in rows:
+            busy[some] = is_busy
+        return _InFlight(sent, busy)
 
 
 def _num_kept(sent: Iterable[_Sent]) -> int:
@@ -115,8 +130,8 @@ class EnvPool(StatesFace):
         self.autoreset_mode = options.mode
         self.render_mode, self.metadata = layout.render_mode, layout.metadata
         self._all_rows = np.arange(self.num_envs)
-        # what is stepped and not received yet, and which rows of it, since errors are raised once
-        self._sent: list[_Sent] = []
+        self._in_flight = _InFlight([], np.zeros(self.num_envs, bool))
+        self._steps_here = options.num_workers == 0
 
     # -- episodes -----------------------------------------------------------------------------------
 
@@ -173,9 +188,11 @@ class EnvPool(StatesFace):
         """
         indices = self._indices(rows)
         self._check_free(indices)
-        with DelayedSignals():  # an interrupt must not lose what is stepped
-            call = self._engine.begin_step(actions, indices, in_parts=True)
-            self._sent += [(chunk, np.ones(len(chunk.rows), bool)) for chunk in call.chunks]
+        # An interrupt must not lose what workers step; in this process, it may come in the middle of a step.
+        with contextlib.nullcontext() if self._steps_here else DelayedSignals():
+            chunks = self._engine.begin_step(actions, indices, in_parts=True).chunks
+            sent = [*self._in_flight.sent, *((chunk, np.ones(len(chunk.rows), bool)) for chunk in chunks)]
+            self._in_flight = self._in_flight.changed(sent, [chunk.rows for chunk in chunks], True)
 
     def recv(self, min_ready: int | None = None, *, timeout: float | None = None) -> PoolStep:
         """Wait for environments that `send` steps, and return the results of all that are ready.
@@ -189,7 +206,7 @@ class EnvPool(StatesFace):
             WorkerTimeoutError: They were not ready in time. A later call may return them.
             Exception: What an environment has raised. A later call returns the environments that did not.
         """
-        sent = self._sent
+        sent = self._in_flight.sent
         num_sent = _num_kept(sent)
         wanted = num_sent if min_ready is None else min_ready
         if not 0 < wanted <= num_sent:
@@ -205,18 +222,24 @@ class EnvPool(StatesFace):
                 RowsCall([chunk for chunk, _ in failed]).raise_errors()
             finally:  # they are raised once, and the other environments of the chunks stay ready
                 with DelayedSignals():
+                    rows_failed = []
                     for chunk, is_kept in failed:
+                        was_kept = is_kept.copy()
                         is_kept[slice(None) if chunk.reply is None else list(chunk.reply.errors)] = False
+                        rows_failed.append(chunk.rows[was_kept & ~is_kept])
                         if chunk.reply is not None:
                             chunk.reply.errors = {}
-                    self._sent = [(chunk, is_kept) for chunk, is_kept in sent if is_kept.any()]
+                    kept = [(chunk, is_kept) for chunk, is_kept in sent if is_kept.any()]
+                    self._in_flight = self._in_flight.changed(kept, rows_failed, False)
         rows = np.concatenate([chunk.rows for chunk, _ in ready])
         all_kept = np.concatenate([is_kept for _, is_kept in ready])
         order = None if all_kept.all() else np.flatnonzero(all_kept)
         call = RowsCall([chunk for chunk, _ in ready], order=order)
         result = PoolStep(*self._finish(call), rows[all_kept])
         # Until here, an interrupt leaves the results to the next call.
-        self._sent = [each for each in sent if not any(each[0] is chunk for chunk, _ in ready)]
+        left = [each for each in sent if not any(each[0] is chunk for chunk, _ in ready)]
+        rows_ready = [chunk.rows[is_kept] for chunk, is_kept in ready]
+        self._in_flight = self._in_flight.changed(left, rows_ready, False)
         return result
 
     # -- environments -------------------------------------------------------------------------------
@@ -285,11 +308,9 @@ class EnvPool(StatesFace):
         return self._engine.run(operation, (), arguments, rows=indices).values()
 
     def _check_free(self, rows: NDArray[np.intp] | None) -> None:
-        if not self._sent:
+        sent, is_busy = self._in_flight
+        if not sent:
             return
-        is_busy = np.zeros(self.num_envs, bool)
-        for chunk, is_kept in self._sent:
-            is_busy[chunk.rows[is_kept]] = True
         busy = np.flatnonzero(is_busy) if rows is None else rows[is_busy[rows]]
         if len(busy):
             raise InvalidBatchError(f"rows: {busy.tolist()} are being stepped; call recv() first")

@@ -26,6 +26,7 @@ from planvec.codecs import (
     ResidentState,
     Rows,
     Step,
+    drawn_elsewhere,
 )
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.rows import (
@@ -217,11 +218,11 @@ class ResidentStates:
             if resident.watches_own_resets:
                 base, codec = row.env.unwrapped, resident.base_codec
                 row.watch_resets(partial(codec.before_own_reset, base), partial(codec.after_own_reset, base))
-        beside = [
-            found
-            for row, resident in zip(rows, self.codecs, strict=True)
-            for found in resident.generators_beside(row.env)
-        ]
+        beside, self._owners = [], dict[str, EnvRow]()
+        for row, resident in zip(rows, self.codecs, strict=True):
+            for path, generator in resident.generators_beside(row.env):
+                beside.append((path, generator))
+                self._owners.setdefault(path, row)
         # of generators that states do not hold; None: planvec's codecs save all from which steps draw
         has_graph = any(codec.graph is not None for codec in self.codecs)
         self.positions = Positions(beside) if has_graph else None
@@ -231,6 +232,11 @@ class ResidentStates:
         # Whether a row was reset for the first time since `save` was called. Without a seed, its generator
         # was seeded by chance, so that this cannot be repeated.
         self.needs_snapshot = False
+
+    def refusal(self, drawn: Sequence[str], row: EnvRow) -> str:
+        """Return why states are not saved after draws from generators, in a step of a row and others."""
+        owner = next((row for path, row in self._owners.items() if drawn[0].endswith(f" {path}")), row)
+        return str(drawn_elsewhere(owner.env, drawn))
 
     def begin(self, indices: Sequence[int]) -> None:
         """Note that rows were reset: from now on they have states."""

@@ -9,7 +9,6 @@ Letters: N environments, B rows of an operation.
 from __future__ import annotations
 
 import pickle
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,11 +27,9 @@ from planvec.codecs import (
     Proof,
     Sharing,
     Watch,
-    drawn_elsewhere,
     find_shared,
     from_file,
     same_layers,
-    without_global,
 )
 from planvec.errors import EnvError, UnsupportedEnvError
 from planvec.rows import blank, list_rows, own_copy
@@ -380,10 +377,9 @@ class ResidentEnvs:
         work.reply.infos = pack_infos(infos, endings, self._options.info_form, self._as_bytes)
         if positions is not None and before is not None:
             drawn = positions.moved(before)
-            if threading.active_count() > 1:  # another one may have drawn
-                drawn = without_global(drawn)
-            if drawn:
-                self.give_up_states(str(drawn_elsewhere(rows[0].env, drawn)))
+            # A thread may have drawn instead, which is rare: steps are short beside the time between them.
+            if drawn and self.states is not None:
+                self.give_up_states(self.states.refusal(drawn, rows[0]))
                 work.reply.inexact = self.inexact
 
     def _run(self, work: Work, function: Callable[[int], T], failed: T) -> list[T]:
@@ -403,6 +399,8 @@ class ResidentEnvs:
         self, work: Work, seeds: Sequence[int | None], all_options: Sequence[Mapping[str, object] | None]
     ) -> None:
         """Reset rows, with seeds and options, or None, which is without."""
+        positions = None if self.states is None else self.states.positions
+        before = None if positions is None else positions.now()
         begun = self._run(
             work, lambda index: work.rows[index].reset(seeds[index], own_copy(all_options[index])), _NO_START
         )
@@ -410,9 +408,11 @@ class ResidentEnvs:
         put_observations(self.observation_space, observations, work)
         work.reply.infos = pack_infos(infos, {}, self._options.info_form, self._as_bytes)
         if self.states is not None:
-            positions = enumerate(work.indices)
+            if positions is not None and before is not None and positions.moved(before):
+                self.states.needs_snapshot = True  # it cannot be repeated
+            indices = enumerate(work.indices)
             try:
-                self.states.begin([row for position, row in positions if position not in work.reply.errors])
+                self.states.begin([row for position, row in indices if position not in work.reply.errors])
             except UnsupportedEnvError as error:
                 self.give_up_states(str(error))
                 work.reply.inexact = self.inexact

@@ -8,12 +8,13 @@ name.
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import sys
 import threading
 import types
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ from planvec.codecs.generic.attributes import (
     names_in_code,
 )
 from planvec.codecs.generic.structure import digests_apart
-from planvec.codecs.positions import global_generators, spaces_in
+from planvec.codecs.positions import Source, global_generators, spaces_in
 from planvec.errors import UnsupportedEnvError
 
 _MAX_ENTRIES = 200_000
@@ -138,11 +139,7 @@ def own_classes(values: Iterable[object]) -> list[type]:
     kinds = {id(kind): kind for kind in map(type, values)}
     bases = {id(base): base for kind in kinds.values() for base in kind.__mro__}
     # Some classes of SWIG have no module.
-    own = [
-        base
-        for base in bases.values()
-        if getattr(base, "__module__", "numpy").partition(".")[0] not in _FOREIGN
-    ]
+    own = [base for base in bases.values() if not _is_foreign(getattr(base, "__module__", "numpy"))]
     return sorted(own, key=lambda cls: (cls.__module__, cls.__qualname__))
 
 
@@ -204,6 +201,43 @@ def globals_of(cls: type) -> dict[str, Any]:
     return used
 
 
+def _is_drawable(value: object) -> bool:
+    return isinstance(value, RESEEDABLE) and not isinstance(value, random.SystemRandom)
+
+
+_Namespace = tuple[str, "set[str] | None", Mapping[str, object]]  # its path, the names that are used, or all
+
+
+def _namespaces_of(functions: Iterable[types.FunctionType]) -> Iterator[_Namespace]:
+    """Yield what functions use at the level of modules, and what the functions use that they call there."""
+    queue, seen = deque(functions), set()
+    while queue:
+        function = queue.popleft()
+        code = function.__code__
+        if code in seen:
+            continue
+        seen.add(code)
+        names = names_in_code(code)
+        queue += [c for c in cell_contents(function.__closure__ or ()) if isinstance(c, types.FunctionType)]
+        namespaces = {function.__module__ or "": function.__globals__}
+        for path in (paths := [*namespaces]):  # and of the modules in it
+            yield path, names, namespaces[path]
+            for name in names & namespaces[path].keys():
+                value = namespaces[path][name]
+                if isinstance(value, types.ModuleType) and not _is_foreign(value.__name__):
+                    if value.__name__ not in namespaces:
+                        namespaces[value.__name__] = vars(value)
+                        paths.append(value.__name__)
+                elif isinstance(value, type) and not _is_foreign(value.__module__):
+                    queue += functions_of([value]).values()
+                elif isinstance(value, types.FunctionType) and not _is_foreign(value.__module__ or ""):
+                    queue.append(value)
+
+
+def _is_foreign(module: str) -> bool:
+    return module.partition(".")[0] in _FOREIGN
+
+
 # -- Watches what an environment may change besides its attributes: there it cannot be saved -----------------
 
 
@@ -236,20 +270,42 @@ class Beside:
         self._digests = self._digests_of_variables()
         self._drawn = {path: generator_states(space) for path, space in self._spaces.items()}
 
-    def generators(self) -> dict[str, object]:
-        """Return the generators that were found, and the spaces, which have generators, by path."""
-        found = dict[str, object](self._spaces)
-        variables = variables_beside(self._classes, self._functions)
-        known = {id(globals_of(cls)) for cls in self._classes}
-        for function in self._functions.values():
-            if id(function.__globals__) not in known:  # of another module than the classes
-                used = names_in_code(function.__code__) & function.__globals__.keys()
-                variables |= {f"{function.__module__}.{name}": function.__globals__[name] for name in used}
-        for path, value in variables.items():
-            for each in cell_contents([value]) if isinstance(value, types.CellType) else [value]:
-                if isinstance(each, RESEEDABLE) and not isinstance(each, random.SystemRandom):
-                    found[path] = each
-        return {path: value for path, value in found.items() if path not in self._caches}
+    def generators(self) -> dict[str, Source]:
+        """Return by path the spaces, and functions that return the generators that code can reach."""
+        # Code may replace a generator at the level of a module or a class: so it is looked up each time.
+        namespaces: list[_Namespace] = [*_namespaces_of(self._functions.values())]
+        for cls in self._classes:
+            namespaces.append((cls.__module__, None, globals_of(cls)))
+            namespaces.append((f"{cls.__module__}.{cls.__qualname__}", None, vars(cls)))
+        found: dict[str, Callable[[], object]] = {}
+        roots = []
+        for where, names, namespace in namespaces:
+            for name in [*namespace] if names is None else sorted(names & namespace.keys()):
+                path, value = f"{where}.{name}", namespace[name]
+                if _is_drawable(value):
+                    found.setdefault(path, functools.partial(namespace.get, name))
+                elif not isinstance(value, _DEFINITIONS):
+                    roots.append(Entry(path, value))
+        for path, value in variables_beside((), self._functions).items():
+            inside = cell_contents([value]) if isinstance(value, types.CellType) else [value]
+            roots += [Entry(path, each) for each in inside]
+        for path, value in entries_of(roots):
+            if _is_drawable(value):
+                found.setdefault(path, functools.partial(next, itertools.repeat(value)))
+        for cache in self._caches:
+            parts = tuple(f"{cache}{mark}" for mark in ".[")
+            found = {path: get for path, get in found.items() if not f"{path}.".startswith(parts)}
+        return {**self._spaces, **found}
+
+    def check_variables(self) -> None:
+        """Check that no variable has changed since `begin`."""
+        path = first_change(self._digests, self._digests_of_variables())
+        if path:
+            raise UnsupportedEnvError(
+                f"{type(self._env).__name__}: its steps change {path}, which is no attribute of the "
+                "environment. Keep it in an attribute of self. If it is a cache without influence on "
+                f'results, pass codec=planvec.Copied(caches=["{path}"])'
+            )
 
     def check(self) -> list[str]:
         """Compare the present state with that of `begin`."""
@@ -263,13 +319,7 @@ class Beside:
                 f"{name}: its steps spawn generators from np_random, and the number of spawned ones is not "
                 f"saved. Spawn them in reset, or seed them with integers that np_random draws. {ADVICE}"
             )
-        path = first_change(self._digests, self._digests_of_variables())
-        if path:
-            raise UnsupportedEnvError(
-                f"{name}: its steps change {path}, which is no attribute of the environment. Keep it in "
-                f"an attribute of self. If it is a cache without influence on results, pass "
-                f'codec=planvec.Copied(caches=["{path}"])'
-            )
+        self.check_variables()
         return [path for path, space in self._spaces.items() if generator_states(space) != self._drawn[path]]
 
     def _count_spawned(self) -> int:
