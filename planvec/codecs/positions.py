@@ -106,13 +106,12 @@ def _cells_of_numba(address: int) -> list[_Cell]:
 def _position_of(generator: object, bits: np.random.BitGenerator | None) -> tuple[list[_Cell], list[_Read]]:
     """Return where the position of a generator with a bit generator is, and how the rest of it is read."""
     # Both must be kept while the cells are used.
+    cells: list[_Cell] = []
     if isinstance(generator, random.Random):
         if type(generator) is random.Random and sys.implementation.name == "cpython":
-            if cells := _cells_of_python(generator):
-                # `gauss` makes two deviates at once.
-                return cells, [partial(getattr, generator, "gauss_next")]
-        return [], [generator.getstate]
-    cells: list[_Cell] = []
+            cells = _cells_of_python(generator)
+        # `gauss` makes two deviates at once.
+        return cells, [partial(getattr, generator, "gauss_next") if cells else generator.getstate]
     if isinstance(generator, _Generator) and bits is not None:
         cells = _cells_of_numpy(generator, bits)
     return cells, [] if cells else [partial(pickle.dumps, generator)]
