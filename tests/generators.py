@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -16,3 +17,10 @@ def draw() -> float:
 
 def draw_from_held() -> float:
     return float(HELD["inside"][0].normal())
+
+
+class Gone:
+    """Is referred to after it is gone."""
+
+
+PROXY = weakref.proxy(Gone())

@@ -7,6 +7,7 @@ name.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import random
@@ -38,6 +39,7 @@ from planvec.codecs.positions import Source, global_generators, spaces_in
 from planvec.errors import UnsupportedEnvError
 
 _MAX_ENTRIES = 200_000
+_MAX_LEVELS, _MAX_ITEMS = 4, 1000  # how far variables of modules are searched for generators
 NUMBERS_AND_TEXT = (*ATOMS, np.generic, range, type(Ellipsis))
 # types into which the survey does not look
 _OPAQUE = (types.ModuleType, type, gymnasium.Space, EnvSpec, np.random.BitGenerator, *RESEEDABLE)
@@ -138,8 +140,7 @@ def own_classes(values: Iterable[object]) -> list[type]:
     # In the order of their names, which is the same in every process.
     kinds = {id(kind): kind for kind in map(type, values)}
     bases = {id(base): base for kind in kinds.values() for base in kind.__mro__}
-    # Some classes of SWIG have no module.
-    own = [base for base in bases.values() if not _is_foreign(getattr(base, "__module__", "numpy"))]
+    own = [base for base in bases.values() if not _is_foreign(_module_of(base))]
     return sorted(own, key=lambda cls: (cls.__module__, cls.__qualname__))
 
 
@@ -202,7 +203,33 @@ def globals_of(cls: type) -> dict[str, Any]:
 
 
 def _is_drawable(value: object) -> bool:
-    return isinstance(value, RESEEDABLE) and not isinstance(value, random.SystemRandom)
+    return issubclass(type(value), RESEEDABLE) and not issubclass(type(value), random.SystemRandom)
+
+
+def _drawable_in(roots: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield the generators that lie in containers and in objects of own classes, a few levels deep."""
+    # Not `entries_of`: what lies in a module is anything, such as a proxy of an object that is gone.
+    level, seen = [*roots], set()
+    for _ in range(_MAX_LEVELS):
+        below: list[Entry] = []
+        for path, value in level:
+            kind = type(value)
+            if id(value) in seen or issubclass(kind, _DEFINITIONS):
+                continue
+            seen.add(id(value))
+            if _is_drawable(value):
+                yield Entry(path, value)
+            elif issubclass(kind, dict):
+                below += [
+                    Entry(f"{path}[{key!r}]", item)
+                    for key, item in itertools.islice(value.items(), _MAX_ITEMS)
+                ]
+            elif issubclass(kind, (list, tuple)):
+                below += [Entry(f"{path}[{n}]", item) for n, item in enumerate(value[:_MAX_ITEMS])]
+            elif not _is_foreign(_module_of(kind)):
+                with contextlib.suppress(Exception):  # of a class that hides its attributes
+                    below += [Entry(f"{path}.{name}", item) for name, item in vars(value).items()]
+        level = below
 
 
 _Namespace = tuple[str, "set[str] | None", Mapping[str, object]]  # its path, the names that are used, or all
@@ -224,14 +251,19 @@ def _namespaces_of(functions: Iterable[types.FunctionType]) -> Iterator[_Namespa
             yield path, names, namespaces[path]
             for name in names & namespaces[path].keys():
                 value = namespaces[path][name]
-                if isinstance(value, types.ModuleType) and not _is_foreign(value.__name__):
-                    if value.__name__ not in namespaces:
+                kind = type(value)  # not `isinstance`, which fails for a proxy of an object that is gone
+                if issubclass(kind, types.ModuleType):
+                    if not _is_foreign(value.__name__) and value.__name__ not in namespaces:
                         namespaces[value.__name__] = vars(value)
                         paths.append(value.__name__)
-                elif isinstance(value, type) and not _is_foreign(value.__module__):
+                elif issubclass(kind, type) and not _is_foreign(_module_of(value)):
                     queue += functions_of([value]).values()
-                elif isinstance(value, types.FunctionType) and not _is_foreign(value.__module__ or ""):
+                elif issubclass(kind, types.FunctionType) and not _is_foreign(_module_of(value)):
                     queue.append(value)
+
+
+def _module_of(value: type | types.FunctionType) -> str:
+    return str(getattr(value, "__module__", "numpy"))  # some classes of SWIG have none
 
 
 def _is_foreign(module: str) -> bool:
@@ -284,14 +316,13 @@ class Beside:
                 path, value = f"{where}.{name}", namespace[name]
                 if _is_drawable(value):
                     found.setdefault(path, functools.partial(namespace.get, name))
-                elif not isinstance(value, _DEFINITIONS):
+                else:
                     roots.append(Entry(path, value))
         for path, value in variables_beside((), self._functions).items():
             inside = cell_contents([value]) if isinstance(value, types.CellType) else [value]
             roots += [Entry(path, each) for each in inside]
-        for path, value in entries_of(roots):
-            if _is_drawable(value):
-                found.setdefault(path, functools.partial(next, itertools.repeat(value)))
+        for path, value in _drawable_in(roots):
+            found.setdefault(path, functools.partial(next, itertools.repeat(value)))
         for cache in self._caches:
             parts = tuple(f"{cache}{mark}" for mark in ".[")
             found = {path: get for path, get in found.items() if not f"{path}.".startswith(parts)}
