@@ -220,10 +220,9 @@ def _drawable_in(roots: Iterable[Entry]) -> Iterator[Entry]:
             if _is_drawable(value):
                 yield Entry(path, value)
             elif issubclass(kind, dict):
-                below += [
-                    Entry(f"{path}[{key!r}]", item)
-                    for key, item in itertools.islice(value.items(), _MAX_ITEMS)
-                ]
+                for number, (key, item) in enumerate(itertools.islice(value.items(), _MAX_ITEMS)):
+                    label = repr(key) if isinstance(key, (str, int)) else f"#{number}"
+                    below.append(Entry(f"{path}[{label}]", item))
             elif issubclass(kind, (list, tuple)):
                 below += [Entry(f"{path}[{n}]", item) for n, item in enumerate(value[:_MAX_ITEMS])]
             elif not _is_foreign(_module_of(kind)):
