@@ -294,7 +294,8 @@ class NoisyReset(Noisy):
             if options.get("in_info"):
                 info = {"noise": random.random()}
             else:
-                observation[0] = random.random() < options.get("limit", 1.0)
+                draw = random.random()
+                observation[0] = draw < options["limit"] if "limit" in options else draw
         return observation, info
 
 
@@ -302,7 +303,8 @@ def test_a_reset_that_draws_from_a_global_generator_must_seed_it() -> None:
     with planvec.PlanEnv(lambda: NoisyReset(lambda env: 0.0)) as env:
         seeded = [float(env.reset(seed=3, options={"seeds": True}).observation[0]) for _ in range(3)]
         assert len({*seeded}) == 1
-        for more in ({}, {"in_info": True}, {"limit": 1e-9}):  # the last one without influence
+        env.reset(seed=3, options={"seeds": False, "limit": 2.0})  # without influence
+        for more in ({"limit": 0.5}, {"in_info": True}):
             with pytest.raises(planvec.PlanvecError, match=OF_PYTHON):
                 env.reset(seed=3, options={"seeds": False, **more})
 
