@@ -49,6 +49,7 @@ class RetroCodec(GraphCodec, Codec):
             del freed
             is_written |= np.frombuffer(env.em.get_state(), np.uint8) != pattern
         self._written = int(np.flatnonzero(is_written)[-1]) + 1
+        self._gaps = np.flatnonzero(~is_written[: self._written])  # bytes between fields: they hold anything
         self._first = self._read(env)
         self._memory = Differences(self._first)
         self._picture = _picture(env).copy()
@@ -59,8 +60,9 @@ class RetroCodec(GraphCodec, Codec):
         return [type(env).__module__, self._first, self._picture]
 
     def _read(self, env: Any) -> bytes:
-        state: bytes = env.em.get_state()
-        return state[: self._written]
+        memory = np.frombuffer(env.em.get_state(), np.uint8, self._written).copy()
+        memory[self._gaps] = 0
+        return memory.tobytes()
 
     def get(self, saved: object) -> tuple[bytes, bytes, bytes]:
         return (
