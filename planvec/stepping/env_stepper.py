@@ -59,7 +59,8 @@ _log = logging.getLogger("planvec")
 _SECONDS_FOR_NUMBA = 0.75  # time to import numba, which planners import anyway
 _SECONDS_TO_ANNOUNCE = 1.0
 _NUM_RESETS = 10  # how often a reset in which a generator has moved is performed again
-_NUM_AGAIN = 3  # how often a batch in which a generator has moved is performed again
+# how often a batch in which a generator has moved is performed again: alone, and beside other threads
+_NUM_AGAIN, _NUM_AGAIN_BESIDE = 3, 10
 
 
 class LazyKernel:
@@ -376,12 +377,13 @@ class EnvStepper:
         """Refuse an environment if generators have moved since its results depend on them."""
         # `differs`: performs the same again, and returns whether the results differ.
         # A thread, a signal handler or a finalizer may have drawn instead, or the generators were seeded
-        # first. Then the results are the same again, and the generators are where they were: other threads
-        # wait longer for the interpreter than performing it takes, and a handler is not called each time.
+        # first. Then the results are the same again, and sooner or later the generators are where they were:
+        # other threads wait longer for the interpreter than performing it takes, unless it is handed to them
+        # (on a busy machine about every second time), and a handler is not called each time.
         interval = sys.getswitchinterval()
-        sys.setswitchinterval(max(interval, 0.05, 4 * seconds))
+        sys.setswitchinterval(max(interval, 0.05, 10 * seconds))
         try:
-            for _ in range(_NUM_AGAIN):
+            for _ in range(_NUM_AGAIN if threading.active_count() == 1 else _NUM_AGAIN_BESIDE):
                 before = watch.now()
                 if differs():
                     break
