@@ -310,6 +310,11 @@ def _replayed(environments: dict[str, dict[str, Any]]) -> dict[str, dict[str, An
     return {f"{name}, replay": {**kwargs, "codec": "replay"} for name, kwargs in environments.items()}
 
 
+def _in_forks(environments: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return environments whose resets begin in forks; `codec` is that for JSON."""
+    return {f"{name}, in forks": {**kwargs, "codec": "in forks"} for name, kwargs in environments.items()}
+
+
 GROUPS = {
     "dm_control": Group(
         ("dm_control", "shimmy", "imageio", "packaging", "mujoco<4"),
@@ -368,6 +373,7 @@ GROUPS = {
             **_ids("tetris_gymnasium.envs", "tetris_gymnasium/Tetris"),
             **_ids("panda_gym", "PandaReach-v3", "PandaPush-v3"),
             **_replayed(_ids("panda_gym", "PandaReach-v3", "PandaPush-v3")),
+            **_in_forks(_ids("panda_gym", "PandaPush-v3")),
         },
     ),
     "2048": Group(

@@ -157,6 +157,8 @@ def examine(group: str, name: str) -> dict[str, Any]:
     """Return what was found out about one environment. To be called in a process of its own."""
     kwargs = dict(GROUPS[group].environments[name])
     codec = kwargs.pop("codec", None)
+    if codec == "in forks":
+        codec = planvec.Replayed(resets_in_forks=True)
     factory = functools.partial(make, **kwargs)
     warnings.simplefilter("ignore")
     try:

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from planvec import video as video
     from planvec.backends import Backend, ExternalProcess, Sharded, Stats, Worker, WorkerExit
     from planvec.checking import CheckReport, check_env
-    from planvec.codecs import Codec, Copied, WrapperCodec, codec_for, register_codec, register_wrapper_codec
+    from planvec.codecs import (
+        Codec,
+        Copied,
+        Replayed,
+        WrapperCodec,
+        codec_for,
+        register_codec,
+        register_wrapper_codec,
+    )
     from planvec.envs import BatchEnv, PlanEnv, make
     from planvec.errors import (
         ClosedError,
@@ -92,6 +100,7 @@ __all__ = [
     "PlanvecError",
     "Promise",
     "RandomShooting",
+    "Replayed",
     "RolloutIW",
     "RolloutRequest",
     "Rollouts",
@@ -129,7 +138,7 @@ __all__ = [
 _NAMES_OF = {
     "planvec.backends": "Backend ExternalProcess Sharded Stats Worker WorkerExit",
     "planvec.checking": "CheckReport check_env",
-    "planvec.codecs": "Codec Copied WrapperCodec codec_for register_codec register_wrapper_codec",
+    "planvec.codecs": "Codec Copied Replayed WrapperCodec codec_for register_codec register_wrapper_codec",
     "planvec.envs": "BatchEnv PlanEnv make",
     "planvec.errors": (
         "ClosedError EnvError InvalidBatchError PlanvecError UnsupportedEnvError WorkerCrashedError "

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import older_gymnasium  # noqa: F401 - before planvec looks what is registered
 import pytest
 from interrupted import Interrupted
 from ray_here import disconnect_ray

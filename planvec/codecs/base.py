@@ -261,6 +261,7 @@ class Rows(NamedTuple):
 class StateCodec(ABC):
     """Saves, restores and steps a whole environment, wrappers included."""
 
+    _env: Env  # the environment, wrappers included
     format: StateFormat  # the dtype of one state, and the environment and codec that it belongs to
     # steps after which an episode is truncated, if `step` does not count them itself; else None
     time_limit: int | None = None
@@ -298,6 +299,13 @@ class StateCodec(ABC):
     def __init__(self, step: Step, step_without_info: Step | None = None) -> None:
         self.step = step
         self.step_without_info = step if step_without_info is None else step_without_info
+
+    def look(self, value: Any, elapsed: int, function: Callable[[Any], Any]) -> Any:
+        """Return what a function returns for the environment in the state of a value."""
+        # Not after `set`, which may leave the environment object where it is.
+        self.set(value)
+        self.set_elapsed(elapsed)
+        return function(self._env)
 
     @abstractmethod
     def reset(self, seed: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:

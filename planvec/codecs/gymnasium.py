@@ -196,16 +196,18 @@ class GridCodec(Codec):
 class TaxiCodec(GridCodec):
     """Saves the encoded cell, passenger and destination, and whether the passenger may still change it."""
 
-    constants = ("P", "fickle_passenger", "fickle_probability")
     dtype = np.dtype([("cell", "<i8"), ("fickle", "?"), ("last_action", "i1"), ("orientation", "i1")])
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        self.stochastic = self.stochastic or env.fickle_passenger
+        # Gymnasium 1.1 has none of them, and 1.2 no probability.
+        names = ("P", "fickle_passenger", "fickle_probability")
+        self.constants = tuple(name for name in names if hasattr(env, name))
+        self.stochastic = self.stochastic or getattr(env, "fickle_passenger", False)
 
     def get(self, env: Any) -> object:
         last_action = _NONE if env.lastaction is None else env.lastaction
-        return env.s, env.fickle_step, last_action, env.taxi_orientation
+        return env.s, getattr(env, "fickle_step", False), last_action, env.taxi_orientation
 
     def set(self, env: Any, value: Any) -> None:
         env.s, env.fickle_step, last_action, env.taxi_orientation = value

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import pickle
 import random
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -53,6 +54,38 @@ def global_generators() -> dict[str, Any]:
         "numpy.random": pickle.dumps(np.random.get_state(legacy=False)),  # noqa: NPY002
         "torch": torch_generator_state(),
     }
+
+
+def seeded_by(reset: Callable[[], object], spaces: Mapping[str, gymnasium.Space[Any]]) -> list[str]:
+    """Return the names, as in `Positions`, of the generators that a reset seeds."""
+    before, torch, states = global_generators(), imported_torch(), []
+    inner_spaces = [inner for space in spaces.values() for inner in spaces_in(space)]
+    of_spaces = [copy.deepcopy(inner._np_random) for inner in inner_spaces]
+    try:
+        for num_draws in (1, 2):  # so that they are elsewhere before each of two resets
+            for _ in range(num_draws):
+                random.random()
+                np.random.random()  # noqa: NPY002
+                if torch is not None:
+                    torch.rand(1)
+                for inner in inner_spaces:
+                    inner.np_random.random()
+            reset()
+            states.append(
+                {f"{_GLOBAL} `{name}`": state for name, state in global_generators().items()}
+                | {
+                    f"the generator of {path}": [pickle.dumps(each._np_random) for each in spaces_in(space)]
+                    for path, space in spaces.items()
+                }
+            )
+    finally:
+        random.setstate(before["random"])
+        np.random.set_state(pickle.loads(before["numpy.random"]))  # noqa: NPY002
+        if torch is not None:
+            torch.set_rng_state(torch.frombuffer(bytearray(before["torch"]), dtype=torch.uint8))
+        for inner, generator in zip(inner_spaces, of_spaces, strict=True):
+            inner._np_random = generator
+    return [name for name, state in states[0].items() if state and state == states[1][name]]
 
 
 # Where CPython, NumPy 1 and 2, and numba keep the position of a generator in memory; [] if it is not found
@@ -156,6 +189,7 @@ class Positions:
 
     def __init__(self, others: Iterable[tuple[str, Source]] = ()) -> None:
         """Watch the global generators, and others by their paths: spaces, or functions that return one."""
+        self.allowed: Collection[str] = ()  # names of those that may move
         # each once: several environments may share a space, or a module
         found = {id(one) if isinstance(one, gymnasium.Space) else path: (path, one) for path, one in others}
         self._others = [
@@ -197,6 +231,11 @@ class Positions:
         self._names = [each.name for each in watched for _ in each.cells]
         self._names_of_reads = [each.name for each in watched for _ in each.reads]
 
+    def has_same(self, before: Position) -> bool:
+        """Return whether no generator has moved that was there before."""
+        now = self.now()
+        return now[0][: len(before[0])] == before[0] and now[1] == before[1]
+
     def moved(self, before: Position) -> list[str]:
         """Return the names of the generators that have moved since then."""
         now = self.now()
@@ -208,7 +247,7 @@ class Positions:
         moved = [name for name, first, last in cells if first != last]
         moved += [name for name, first, last in reads if first != last]
         moved += self._names[num_cells:]  # those of numba, which was imported meanwhile
-        return [*dict.fromkeys(moved)]
+        return [name for name in dict.fromkeys(moved) if name not in self.allowed]
 
 
 def _getters(space: gymnasium.Space[object]) -> list[Callable[[], object]]:

@@ -14,6 +14,7 @@ import gymnasium
 from planvec.codecs.base import CodecMaker, Env, WrapperCodecMaker, wrappers_of
 from planvec.codecs.generic.attributes import ADVICE
 from planvec.codecs.generic.copied import Copied, CopiedCodec, Named
+from planvec.codecs.generic.replay import Replayed
 from planvec.codecs.wrappers import built_in_codec
 
 # -- The families of environments that planvec knows: one entry for each, in one table.
@@ -99,6 +100,11 @@ def load_family(family: Family) -> FamilyModule | None:
     return cast(FamilyModule, importlib.import_module(family.codec_module)) if family.codec_module else None
 
 
+def _registered(*ids: str) -> tuple[str, ...]:
+    """Return those ids that this version of Gymnasium has."""
+    return tuple(env_id for env_id in ids if env_id in gymnasium.registry)
+
+
 # the families, in the order of the reports
 FAMILIES = (
     Family(
@@ -114,7 +120,7 @@ FAMILIES = (
         module="gymnasium",
         extra="toy-text",
         env_package="gymnasium.envs.toy_text",
-        ids=(
+        ids=_registered(
             *("Blackjack-v1", "CliffWalking-v1", "CliffWalkingSlippery-v1"),
             *("FrozenLake-v1", "FrozenLake8x8-v1", "Taxi-v4"),
         ),
@@ -270,14 +276,23 @@ def registered_codecs() -> RegisteredCodecs:
     return RegisteredCodecs(dict(_envs), dict(_wrappers))
 
 
-# None (choose automatically), "copied", "replay", or a maker of a `Codec` for the unwrapped environment
-CodecChoice = str | CodecMaker | None
+# The versions of Gymnasium whose environments planvec's codecs were compared with. In others, the codecs are
+# verified like those of users.
+_FIRST_GYMNASIUM, _LAST_GYMNASIUM = (1, 1), (1, 4)
+GYMNASIUM = tuple(map(int, gymnasium.__version__.split(".")[:2]))
+
+# None (choose automatically), "copied", "replay" or `Replayed`, or a maker of a `Codec` for the unwrapped
+# environment
+CodecChoice = str | CodecMaker | Replayed | None
 
 _COPY_ADVICE = (
     "The environment keeps something that could not be saved (a generator of its own, a global, memory of a "
     f"C library). {ADVICE}. If an info cannot be reproduced, leave it out with info_keys="
 )
-_REPLAY_ADVICE = "The environment does not restart from its seed: register a codec for it"
+_REPLAY_ADVICE = (
+    "The environment does not restart from its seed. If a new one does, in a new process, pass "
+    "codec=planvec.Replayed(resets_in_forks=True); else register a codec for it"
+)
 
 
 class Layer(NamedTuple):
@@ -303,7 +318,7 @@ def wrapper_layers(env: Env) -> list[Layer]:
 
 def select(base: object, codec: CodecChoice, layers: Sequence[Layer]) -> FamilyCodec:
     """Decide how the unwrapped environment is saved."""
-    if codec == "replay":
+    if codec == "replay" or isinstance(codec, Replayed):
         return FamilyCodec(None, False, advice=_REPLAY_ADVICE)
     support = (
         WrapperSupport.BUILT_IN if all(layer.is_built_in for layer in layers) else WrapperSupport.REGISTERED
@@ -323,7 +338,10 @@ def select(base: object, codec: CodecChoice, layers: Sequence[Layer]) -> FamilyC
         known = (None if module is None else module.codec_for_env(base, support) for module in modules)
         chosen = next((one for one in known if one is not None), FamilyCodec(CopiedCodec, is_verified=False))
         advice = _advice_on(own_makers, is_copied=not chosen.is_verified)
-        return chosen._replace(advice=_REPLAY_ADVICE if chosen.make is None else advice)
+        return chosen._replace(
+            is_verified=chosen.is_verified and _FIRST_GYMNASIUM <= GYMNASIUM <= _LAST_GYMNASIUM,
+            advice=_REPLAY_ADVICE if chosen.make is None else advice,
+        )
     if given == "copied" or given is Copied:  # type: ignore[comparison-overlap]
         return FamilyCodec(CopiedCodec, False, advice=_advice_on(own_makers, is_copied=True))
     assert callable(given)

@@ -15,7 +15,8 @@ import copy
 import itertools
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -25,11 +26,11 @@ from planvec.codecs.base import Codec, Env, Outcome, StateCodec, Step, WrapperCo
 from planvec.codecs.budget import Budget, steps_within
 from planvec.codecs.compare import describe_difference, digest, same
 from planvec.codecs.generic.copied import ObjectGraph
-from planvec.codecs.generic.replay import ReplayCodec
+from planvec.codecs.generic.replay import ReplayCodec, Replayed
 from planvec.codecs.generic.shared_code import CodeReader
 from planvec.codecs.generic.structure import SHARED_MEMORY
 from planvec.codecs.generic.survey import Beside, own_classes
-from planvec.codecs.positions import Positions
+from planvec.codecs.positions import Positions, seeded_by
 from planvec.codecs.reported_masks import LegalActions
 from planvec.codecs.selection import CodecChoice, FamilyCodec, Layer, select, wrapper_layers
 from planvec.codecs.stack import LayerCodecs, StackCodec, make_wrapper_codec
@@ -373,6 +374,11 @@ def verify_codec(
     for number, (expected, (_, outcome)) in enumerate(zip(reference.outcomes, walk.steps, strict=False), 1):
         for name, first, second in zip(OUTCOME[:3], expected, outcome or (), strict=False):
             comparison.check(name, number, first, second)
+    return _digests_of(walk)
+
+
+def _digests_of(walk: RandomWalk) -> tuple[bytes, ...]:
+    """Return a digest of the outcome of each step of a walk."""
     return tuple(
         digest(None if outcome is None else (outcome[0], outcome[1], bool(outcome[2]), bool(outcome[3])))[:8]
         for _, outcome in walk.steps
@@ -446,10 +452,10 @@ _CHECKED, _UNCHECKED = {"highway_env", "minigrid"}, "minigrid.envs.wfc"
 
 def check_codec(codec: CodecChoice) -> None:
     """Check a choice of a codec before any environment is made."""
-    if codec is not None and codec not in ("copied", "replay") and not callable(codec):
+    if not (codec in (None, "copied", "replay") or isinstance(codec, Replayed) or callable(codec)):
         raise UnsupportedEnvError(
-            'codec: expected None, "copied", "replay", a planvec.Codec subclass or planvec.Copied([...]), '
-            f"got {codec!r}"
+            'codec: expected None, "copied", "replay", planvec.Replayed(...), a planvec.Codec subclass or '
+            f"planvec.Copied([...]), got {codec!r}"
         )
 
 
@@ -459,6 +465,7 @@ def codec_for(
     *,
     info_keys: Sequence[str] | None = None,
     trust: bool = False,
+    make_another: Callable[[], Env] | None = None,
 ) -> StateCodec:
     """Return a codec that saves and restores an environment. The environment is reset.
 
@@ -466,10 +473,13 @@ def codec_for(
         env: The environment, wrappers included.
         codec: None takes a codec that was registered for the class, else planvec's own, else "copied".
             "copied" saves the attributes of the environment. "replay" saves the seed and the actions, and
-            replays them to restore a state. A `Codec` subclass, or `planvec.Copied([...])`, is used as
-            given. Codecs that planvec does not ship for exactly these classes are verified by replay first.
+            replays them to restore a state, see `Replayed`. A `Codec` subclass, or `planvec.Copied([...])`,
+            is used as given. Codecs that planvec does not ship for exactly these classes are verified by
+            replay first.
         info_keys: The info keys that must be restored exactly; None: all.
         trust: Whether to skip the verification.
+        make_another: Makes another one. A worker process needs it for an environment that is replayed and
+            does not restart exactly: to see that it behaves alike.
 
     Raises:
         UnsupportedEnvError: The environment cannot be saved faithfully; the message says what to do.
@@ -481,7 +491,7 @@ def codec_for(
             "derive from gymnasium.Env instead of gymnasium.Wrapper if there is no such environment inside"
         )
     try:
-        return _codec_for(env, codec, info_keys, trust)
+        return _codec_for(env, codec, info_keys, trust, make_another)
     except InexactStateError as error:
         raise UnsupportedEnvError(str(error)) from None
     except PlanvecError:
@@ -502,19 +512,18 @@ def codec_for(
         ) from error
 
 
-def _codec_for(env: Env, codec: CodecChoice, info_keys: Sequence[str] | None, trust: bool) -> StateCodec:
+def _codec_for(
+    env: Env,
+    codec: CodecChoice,
+    info_keys: Sequence[str] | None,
+    trust: bool,
+    make_another: Callable[[], Env] | None,
+) -> StateCodec:
     layers = wrapper_layers(env)
     selection = select(env.unwrapped, codec, layers)
     if selection.make is None:
-        pairs = [(layer.wrapper, make_wrapper_codec(layer)) for layer in layers if layer.make is not None]
-        replay = ReplayCodec(env, pairs)
-        if not trust:
-            reference = reference_walk(env, info_keys, None)
-            if reference.reports_masks:
-                replay.keep_masks()
-            replay.walk = verify_codec(replay, env, reference, selection.advice, info_keys)
-            replay.uses_hashes = _uses_hashes(own_classes(layers_of(env)))
-        return replay
+        limits = codec if isinstance(codec, Replayed) else Replayed()
+        return _replay_codec(env, layers, selection.advice, limits, info_keys, trust, make_another)
     makers = (selection.make, *selection.alternatives)
     for make in makers[:-1]:
         try:
@@ -522,6 +531,98 @@ def _codec_for(env: Env, codec: CodecChoice, info_keys: Sequence[str] | None, tr
         except InexactStateError:
             continue
     return _stack_codec(env, layers, selection._replace(make=makers[-1]), codec, info_keys, trust)
+
+
+def _replay_codec(
+    env: Env,
+    layers: Sequence[Layer],
+    advice: str,
+    limits: Replayed,
+    info_keys: Sequence[str] | None,
+    trust: bool,
+    make_another: Callable[[], Env] | None,
+) -> ReplayCodec:
+    """Make a codec that replays actions, and verify it."""
+    pairs = [(layer.wrapper, make_wrapper_codec(layer)) for layer in layers if layer.make is not None]
+    classes, spaces = own_classes(layers_of(env)), _spaces_of(env)
+    watch = Positions(Beside(env, classes, {}, spaces).generators().items())
+    replay = ReplayCodec(env, pairs, limits, watch, info_keys)
+    replay.uses_hashes = _uses_hashes(classes)
+    if trust:
+        return replay
+    replay.forbids_draws = True
+    if limits.resets_in_forks:
+        _verify_in_forks(replay, env, advice, info_keys, make_another)
+        return replay
+    reference = reference_walk(env, info_keys, None)
+    if reference.reports_masks:
+        replay.keep_masks()
+    watch.allowed = seeded_by(lambda: env.reset(seed=0), spaces)
+    replay.branches = False
+    replay.walk = verify_codec(replay, env, reference, advice, info_keys)
+    if replay.has_snapshots:
+        replay.branches = True
+        try:
+            verify_codec(replay, env, reference, advice, info_keys)
+        except Exception as error:  # then the actions are replayed, which is exact
+            replay.give_up_snapshots(f"its steps are others in a fork ({type(error).__name__}: {error})")
+        replay.clear_snapshots()
+    replay.branches = None
+    return replay
+
+
+def _verify_in_forks(
+    replay: ReplayCodec,
+    env: Env,
+    advice: str,
+    info_keys: Sequence[str] | None,
+    make_another: Callable[[], Env] | None,
+) -> None:
+    """Verify a codec whose episodes begin in forks of the environment before its first reset."""
+    if make_another is None:
+        raise UnsupportedEnvError(
+            f"{env}: resets_in_forks=True: expected an id or a factory, got an environment"
+        )
+    assert replay.watch is not None
+    replay.watch.allowed = replay.look_at_start(_seeded_by_reset)
+    reference = replay.look_at_start(partial(reference_walk, info_keys=info_keys, beside=None))
+    if reference.reports_masks:
+        replay.keep_masks()
+    replay.walk = verify_codec(replay, env, reference, advice, info_keys)
+    # What it has drawn when it was made is the same in all forks, but not in another worker.
+    another = replay.call_in_fork(partial(_first_episode_of, make_another, info_keys))
+    for number, (first, second) in enumerate(zip(replay.walk, another, strict=False)):
+        if first != second:
+            raise InexactStateError(
+                f"{env}: another one has another result in step {number}, after a reset with the same seed. "
+                f"{_RESET_ADVICE}"
+            )
+
+
+def _seeded_by_reset(env: Env) -> list[str]:
+    return seeded_by(lambda: env.reset(seed=0), _spaces_of(env))
+
+
+def _first_episode_of(make: Callable[[], Env], info_keys: Sequence[str] | None) -> tuple[bytes, ...]:
+    """Make an environment, and return a digest of the outcome of each step of its first episode."""
+    env = make()
+    layers = [layer for layer in wrapper_layers(env) if layer.make is not None]
+    pairs = [(layer.wrapper, make_wrapper_codec(layer)) for layer in layers]
+    walk = RandomWalk(ReplayCodec(env, pairs, Replayed(0)), env, info_keys)
+    digests = _digests_of(walk)
+    ends = [number for number, (_, outcome) in enumerate(walk.steps) if outcome is None]
+    return digests[: ends[0]] if ends else digests
+
+
+def _spaces_of(env: Env) -> dict[str, gymnasium.Space[Any]]:
+    """Return the spaces that the layers of an environment hold, by path."""
+    found: dict[str, gymnasium.Space[Any]] = {}
+    for layer in layers_of(env):
+        for name in dict.fromkeys(("action_space", "observation_space", *vars(layer))):
+            value = getattr(layer, name)
+            if isinstance(value, gymnasium.Space) and all(value is not other for other in found.values()):
+                found[f"{type(layer).__name__}.{name}"] = value
+    return found
 
 
 def _stack_codec(

@@ -366,6 +366,12 @@ class StickyActionCodec(StatelessCodec):
 
 # -- The table: a class of wrappers and its codec ------------------------------------------------------------
 
+
+def _installed(*names: str) -> list[type]:
+    """Return those wrapper classes that this version of Gymnasium has."""
+    return [getattr(wrappers, name) for name in names if name in wrappers.__all__]
+
+
 # Wrapper class -> the maker of its codec. A subclass may remember more, so the class must match exactly.
 BUILT_IN_CODECS: dict[type, WrapperCodecMaker] = {
     wrappers.OrderEnforcing: TransparentCodec,
@@ -385,27 +391,15 @@ BUILT_IN_CODECS: dict[type, WrapperCodecMaker] = {
     wrappers.TransformReward: FunctionCodec,
     wrappers.TransformObservation: ObservationFunctionCodec,
     **dict.fromkeys(
-        (
-            wrappers.RepeatAction,
-            wrappers.ClipAction,
-            wrappers.RescaleAction,
-            wrappers.DiscretizeAction,
-            wrappers.ClipReward,
-        ),
+        _installed("RepeatAction", "ClipAction", "RescaleAction", "DiscretizeAction", "ClipReward"),
         StatelessCodec,
     ),
-    **dict.fromkeys((wrappers.AddWhiteNoise, wrappers.ObstructView), RenderNoiseCodec),
+    **dict.fromkeys(_installed("AddWhiteNoise", "ObstructView"), RenderNoiseCodec),
     **dict.fromkeys(
-        (
-            wrappers.FilterObservation,
-            wrappers.FlattenObservation,
-            wrappers.GrayscaleObservation,
-            wrappers.ResizeObservation,
-            wrappers.ReshapeObservation,
-            wrappers.RescaleObservation,
-            wrappers.DtypeObservation,
-            wrappers.DiscretizeObservation,
-            wrappers.AddRenderObservation,
+        _installed(
+            *("FilterObservation", "FlattenObservation", "GrayscaleObservation", "ResizeObservation"),
+            *("ReshapeObservation", "RescaleObservation", "DtypeObservation", "DiscretizeObservation"),
+            "AddRenderObservation",
         ),
         TransformObservationCodec,
     ),

@@ -105,7 +105,10 @@ class PlanEnv(EnvCalls[Literal[True]]):
         check_audit(audit)
         made = make_env(env, render_mode, env_kwargs)
         with _closed_on_error(made):
-            self.codec: StateCodec = codec_for(made, codec, info_keys=info_keys, trust=trust)
+            another = None if made is env else partial(make_env, env, render_mode, env_kwargs)
+            self.codec: StateCodec = codec_for(
+                made, codec, info_keys=info_keys, trust=trust, make_another=another
+            )
             threads = num_cores() if num_threads is None else num_threads
             self.stepper = EnvStepper(made, self.codec, info_keys, compiled, threads)
         super().__init__(InProcess(self.stepper, audit), blocking=True)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -411,19 +412,11 @@ class EnvStepper:
             raise EnvError(
                 'render: the environment was made without a render_mode; pass render_mode="rgb_array"'
             )
-        answer.outputs.values = self._at_each(request.states, self.env.render)
+        answer.outputs.values = self._look_at_each(request.states, _render)
 
     def _read(self, request: ReadBatch, answer: Answer) -> None:
-        first, *rest = request.name.split(".")
-
-        def read() -> Any:
-            value = resolve(self.env.get_wrapper_attr(first), rest)
-            if request.arguments is not None:
-                positional, named = copy.deepcopy(request.arguments)
-                value = value(*positional, **named)
-            return own_copy(value)  # the next row changes the objects of the environment
-
-        answer.outputs.values = self._at_each(request.states, read, f"{request.name}: ")
+        read = partial(_read, request.name, request.arguments)
+        answer.outputs.values = self._look_at_each(request.states, read, f"{request.name}: ")
 
     def _check(self, request: CheckBatch, answer: Answer) -> None:
         try:
@@ -440,15 +433,40 @@ class EnvStepper:
     def _set_base_state(self, request: SetBaseStateRequest, answer: Answer) -> None:
         self.base_state = request.state
 
-    def _at_each(self, states: np.ndarray, look: Callable[[], T], where: str = "") -> list[T]:
-        """Restore each state, call `look` there, and return its results."""
+    def _at_each(self, states: np.ndarray, call: Callable[[], T]) -> list[T]:
+        """Restore each state, make a call there, and return its results."""
+
+        def restore(value: object, elapsed: int) -> T:
+            self.codec.set(value)
+            self.codec.set_elapsed(elapsed)
+            return call()
+
+        return self._for_each(states, restore, "")
+
+    def _look_at_each(self, states: np.ndarray, look: Callable[[Env], T], where: str = "") -> list[T]:
+        """Return what a function returns for the environment in each state."""
+        return self._for_each(states, lambda value, elapsed: self.codec.look(value, elapsed, look), where)
+
+    def _for_each(self, states: np.ndarray, call: Callable[[Any, int], T], where: str) -> list[T]:
         results: list[T] = []
         try:
             values, all_elapsed, *_ = self.codec.load(states)
             for value, elapsed in zip(values, all_elapsed, strict=True):
-                self.codec.set(value)
-                self.codec.set_elapsed(elapsed)
-                results.append(look())
+                results.append(call(value, elapsed))
         except BaseException as error:
             raise as_env_error(error, len(results), where=where) from error
         return results
+
+
+def _render(env: Env) -> Any:
+    return env.render()
+
+
+def _read(path: str, arguments: tuple[Any, dict[str, Any]] | None, env: Env) -> Any:
+    """Read an attribute of an environment, or call a method."""
+    first, *rest = path.split(".")
+    value = resolve(env.get_wrapper_attr(first), rest)
+    if arguments is not None:
+        positional, named = copy.deepcopy(arguments)
+        value = value(*positional, **named)
+    return own_copy(value)  # the next row changes the objects of the environment

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import OrderedDict
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 from Box2D import b2World
+from gymnasium.envs.box2d import car_dynamics
 from gymnasium.envs.box2d.bipedal_walker import BipedalWalker
-from gymnasium.envs.box2d.car_dynamics import Particle
 from gymnasium.envs.box2d.car_racing import CarRacing
 from gymnasium.envs.box2d.lunar_lander import LunarLander
 from gymnasium.utils import seeding
@@ -271,9 +272,15 @@ def _get_skids(car: Any) -> tuple[Any, ...]:
     )
 
 
+# Before Gymnasium 1.4, a wheel defines the class of its marks anew for each.
+_Mark = getattr(car_dynamics, "Particle", SimpleNamespace)
+
+
 def _set_skids(car: Any, skids: Any) -> None:
     count, saved, numbers, starts = skids or (0, (), (None,) * 4, (False,) * 4)
-    marks = [Particle(color, list(points), grass, ttl) for color, points, grass, ttl in saved]
+    marks = [
+        _Mark(color=color, poly=list(points), grass=grass, ttl=ttl) for color, points, grass, ttl in saved
+    ]
     car.particles.clear()
     car.particles.extend(marks[:count])
     for wheel, number, start in zip(car.wheels, numbers, starts, strict=True):

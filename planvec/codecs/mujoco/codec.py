@@ -39,7 +39,7 @@ from planvec.codecs.generic.attributes import (
 from planvec.codecs.generic.copied import GraphCodec, ObjectGraph
 from planvec.codecs.generic.survey import Entry, entries_of
 from planvec.codecs.mujoco.fast_step import install_fast_step
-from planvec.codecs.selection import FamilyCodec, WrapperSupport
+from planvec.codecs.selection import GYMNASIUM, FamilyCodec, WrapperSupport
 from planvec.codecs.unpickling import unpickle
 from planvec.errors import UnsupportedEnvError
 
@@ -551,7 +551,9 @@ def codec_for_env(env: Any, wrappers: WrapperSupport) -> FamilyCodec | None:
         # A wrapper that planvec does not know may change the weights of the reward. So the fast step, which
         # reads them once, is installed only without such wrappers.
         is_fast = wrappers is WrapperSupport.BUILT_IN
-        return FamilyCodec(partial(PhysicsCodec, is_fast=is_fast), is_verified=True)
+        # Before Gymnasium 1.4, infos of Humanoids are views of arrays of the simulator: they must be copied.
+        has_views = GYMNASIUM < (1, 4) and str(_module_name(env)).startswith("humanoid")
+        return FamilyCodec(partial(PhysicsCodec, is_fast=is_fast), is_verified=not has_views)
     objects = _objects_in(env)
     if not any(isinstance(value, mujoco.MjData) for value in objects.values()):
         return None
