@@ -472,6 +472,16 @@ def test_masks_are_those_of_the_state_also_after_a_wrong_one(kind: Any) -> None:
             assert again.new_states[0] == expected.new_states[0]
 
 
+def test_masks_are_kept_though_infos_are_left_out() -> None:
+    masks = []
+    for num_workers in (0, 1):
+        with planvec.make(Masked, num_workers=num_workers, codec="replay", info_keys=[]) as env:
+            states = array(*[deep_state(env, 8)] * 3)
+            masks.append([state.action_mask for state in env.step_batch([1] * 3, states).new_states])
+    assert masks[0] == masks[1]
+    assert masks[0][0] == bytes([0 != 9 % 3, 1 != 9 % 3, 2 != 9 % 3])
+
+
 class LateThread(Memory):
     """Starts a thread in a deep slow state."""
 

@@ -352,6 +352,14 @@ class StateCodec(ABC):
         return states
 
 
+def select_infos(outcome: Outcome, info_keys: Sequence[str] | None) -> Outcome:
+    """Return an outcome with the chosen infos."""
+    observation, reward, terminated, truncated, info = outcome
+    if info_keys is not None:
+        info = {key: value for key, value in info.items() if key in info_keys}
+    return observation, reward, terminated, truncated, info
+
+
 # -- Gives an environment a copy of each action, which it may change in place --------------------------------
 
 

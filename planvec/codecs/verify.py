@@ -22,7 +22,17 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from planvec.codecs.base import Codec, Env, Outcome, StateCodec, Step, WrapperCodec, is_of_user, layers_of
+from planvec.codecs.base import (
+    Codec,
+    Env,
+    Outcome,
+    StateCodec,
+    Step,
+    WrapperCodec,
+    is_of_user,
+    layers_of,
+    select_infos,
+)
 from planvec.codecs.budget import Budget, steps_within
 from planvec.codecs.compare import describe_difference, digest, same
 from planvec.codecs.generic.copied import ObjectGraph
@@ -192,14 +202,6 @@ def _try_step(step: Step, action: object, info_keys: Sequence[str] | None) -> Ou
             f"an observation or info cannot be copied ({type(error).__name__}: {error}). If it is an info, "
             "leave it out with info_keys="
         ) from error
-
-
-def select_infos(outcome: Outcome, info_keys: Sequence[str] | None) -> Outcome:
-    """Return an outcome with the chosen infos."""
-    observation, reward, terminated, truncated, info = outcome
-    if info_keys is not None:
-        info = {key: value for key, value in info.items() if key in info_keys}
-    return observation, reward, terminated, truncated, info
 
 
 # -- Compares the steps from restored states with those of the first time ------------------------------------

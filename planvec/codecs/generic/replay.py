@@ -26,7 +26,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from planvec.codecs.base import Env, Outcome, Rows, StateCodec, WrapperCodec, with_own_action
+from planvec.codecs.base import (
+    Env,
+    Outcome,
+    Rows,
+    StateCodec,
+    WrapperCodec,
+    select_infos,
+    with_own_action,
+)
 from planvec.codecs.compare import origin_of
 from planvec.codecs.generator import reseed_generator
 from planvec.codecs.generic.runners import Answer, Runner, Runners, is_worker
@@ -34,7 +42,7 @@ from planvec.codecs.generic.survey import drawn_elsewhere
 from planvec.codecs.positions import Position, Positions
 from planvec.codecs.reported_masks import ReportedMask
 from planvec.errors import UnsupportedEnvError
-from planvec.rows import SavedState, StateFormat, mask_of_info, own_copy
+from planvec.rows import ACTION_MASK_FIELD, SavedState, StateFormat, mask_of_info, own_copy
 
 _log = logging.getLogger("planvec")
 
@@ -296,9 +304,9 @@ class ReplayCodec(StateCodec):
         result = None
         for event in events:
             result = self._perform_here(event)
-        if isinstance(result, tuple) and self._info_keys is not None:
-            *others, info = result
-            result = (*others, {key: info[key] for key in self._info_keys if key in info})
+        if isinstance(result, tuple) and len(result) == 5 and self._info_keys is not None:
+            # Others need not be sent, and perhaps cannot be. The worker notes the mask.
+            result = select_infos(result, (*self._info_keys, ACTION_MASK_FIELD))
         # What is imported meanwhile has been nowhere before.
         is_same = self.watch is not None and before is not None and self.watch.has_same(before)
         return result, [] if self.watch is None or before is None or is_same else self.watch.moved(before)
