@@ -108,3 +108,11 @@ class RemoteTraceback(PlanvecError):  # noqa: N818 - the text of an error, not a
 
     def __str__(self) -> str:
         return f'\n"""\n{self.text.rstrip()}\n"""'
+
+
+def text_of(error: BaseException) -> str:
+    """Return the message of an exception of the user, whose `__str__` may raise."""
+    try:
+        return str(error)
+    except Exception as another:
+        return f"(its text cannot be read: {type(another).__name__})"

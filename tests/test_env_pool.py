@@ -606,11 +606,11 @@ def test_errors_of_environments_are_raised_as_what_they_are(
         assert not pool.stats.restarts
 
 
-class DrawsLate(gymnasium.Env[Any, Any]):
-    """Draws from the global generator of NumPy from a step on that the options of the reset tell."""
+class Late(gymnasium.Env[Any, Any]):
+    """Draws in another way from a step on that the options of the reset tell."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float64)
-    action_space = gymnasium.spaces.Discrete(2)
+    action_space: Any = gymnasium.spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
@@ -619,8 +619,18 @@ class DrawsLate(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         self.count += 1
-        noise = self.np_random.normal() if self.count < self.first else np.random.normal()  # noqa: NPY002
+        noise = self.np_random.normal() if self.count < self.first else self.draw_late()
         return np.array([noise]), 0.0, False, False, {}
+
+    def draw_late(self) -> float:
+        raise NotImplementedError
+
+
+class DrawsLate(Late):
+    """Draws from the global generator of NumPy."""
+
+    def draw_late(self) -> float:
+        return float(np.random.normal())  # noqa: NPY002
 
 
 def test_environments_that_draw_late_from_a_global_generator_are_not_restored(
@@ -640,23 +650,14 @@ def test_environments_that_draw_late_from_a_global_generator_are_not_restored(
         assert pool.step([0, 0]).infos["worker_exited"].tolist() == [True, False]
 
 
-class SamplesLate(gymnasium.Env[Any, Any]):
+class SamplesLate(Late):
     """Draws from its action space instead, which nobody finds who reads the code."""
-
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float64)
 
     def __init__(self) -> None:
         self.action_space, self.draw = gymnasium.spaces.Discrete(2), "sample"
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.count, self.first = 0, 400 if options is None else int(options["first"])
-        return np.zeros(1), {}
-
-    def step(self, action: Any) -> Any:
-        self.count += 1
-        sample = 0.0 if self.count < self.first else float(getattr(self.action_space, self.draw)())
-        return np.array([sample]), 0.0, False, False, {}
+    def draw_late(self) -> float:
+        return float(getattr(self.action_space, self.draw)())
 
 
 @pytest.mark.parametrize("late", [0, 1])

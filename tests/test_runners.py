@@ -46,9 +46,11 @@ class Memory(gymnasium.Env[Any, Any]):
             self.cells[index] = self.np_random.random()
         self.options = options or {}
         self.delay = self.options.get("delay", 0.0)
+        self.count = 0  # steps
         return np.array(self.cells[:2]), {}
 
     def step(self, action: Any) -> Any:
+        self.count += 1
         if self.delay:
             time.sleep(self.delay)
         self.cells[0] = 1.01 * self.cells[0] + int(action) + 0.01 * self.np_random.normal()
@@ -280,15 +282,10 @@ class Hangs(Memory):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self.path, self.count = path, 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.count = 0
-        return super().reset(seed=seed, options=options)
+        self.path = path
 
     def step(self, action: Any) -> Any:
-        self.count += 1
-        if self.options.get("armed") and self.count == 12 and action == 2 and not self.path.exists():
+        if self.options.get("armed") and self.count == 11 and action == 2 and not self.path.exists():
             self.path.write_text(str(os.getpid()))
             ctypes.PyDLL(None).sleep(1000)
         return super().step(action)
@@ -319,17 +316,8 @@ def test_a_runner_that_hangs_ends_with_its_worker(timeout: float | None, tmp_pat
 class Raises(Memory):
     """Raises at some actions of deep states."""
 
-    def __init__(self, where: int) -> None:
-        super().__init__()
-        self.where, self.count = where, 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.count = 0
-        return super().reset(seed=seed, options=options)
-
     def step(self, action: Any) -> Any:
-        self.count += 1
-        if self.count > 10 and action == self.where:
+        if self.count >= 10 and action == 2:
             raise ZeroDivisionError("the tank is empty")
         return super().step(action)
 
@@ -339,8 +327,8 @@ class RaisesOnce(Raises, Episodes):
 
 
 @pytest.mark.parametrize("kind", [Raises, RaisesOnce])
-def test_what_the_environment_raises_in_a_runner_is_the_error_of_its_row(kind: Callable[[int], Any]) -> None:
-    with planvec.make(lambda: kind(2), num_workers=1, codec=codec_of(kind)) as env:
+def test_what_the_environment_raises_in_a_runner_is_the_error_of_its_row(kind: Callable[[], Any]) -> None:
+    with planvec.make(kind, num_workers=1, codec=codec_of(kind)) as env:
         state = deep_state(env, 10)
         for _ in range(2):
             with pytest.raises(
@@ -356,15 +344,8 @@ def test_what_the_environment_raises_in_a_runner_is_the_error_of_its_row(kind: C
 class Exits(Memory):
     """Ends its process at some actions of deep states."""
 
-    count = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.count = 0
-        return super().reset(seed=seed, options=options)
-
     def step(self, action: Any) -> Any:
-        self.count += 1
-        if self.options.get("armed") and self.count > 10 and action == 2:
+        if self.options.get("armed") and self.count >= 10 and action == 2:
             os._exit(3)
         return super().step(action)
 
@@ -438,15 +419,11 @@ def test_an_environment_may_wait_for_processes_of_its_own() -> None:
 class Masked(Memory):
     """Reports legal actions in steps, and in deep slow states a wrong mask."""
 
-    count = 0
-
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.count = 0
         observation, _ = super().reset(seed=seed, options=options)
         return observation, {"action_mask": np.ones(3, np.int8)}
 
     def step(self, action: Any) -> Any:
-        self.count += 1
         *outcome, info = super().step(action)
         mask = np.ones(3, np.int8)
         mask[self.count % 3] = 0
@@ -485,15 +462,8 @@ def test_masks_are_kept_though_infos_are_left_out() -> None:
 class LateThread(Memory):
     """Starts a thread in a deep slow state."""
 
-    count = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.count = 0
-        return super().reset(seed=seed, options=options)
-
     def step(self, action: Any) -> Any:
-        self.count += 1
-        if self.delay and self.count == 10:
+        if self.delay and self.count == 9:
             threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
         return super().step(action)
 
@@ -620,13 +590,8 @@ def test_a_global_generator_that_the_reset_seeds_is_a_part_of_states(
 class DrawsLate(Memory):
     """Draws from a generator that nobody has seeded, in deep states."""
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.count = 0
-        return super().reset(seed=seed, options=options)
-
     def step(self, action: Any) -> Any:
-        self.count += 1
-        if self.count > 300:
+        if self.count >= 300:
             self.cells[0] += random.random()
         return super().step(action)
 

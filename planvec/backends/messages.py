@@ -30,9 +30,8 @@ from cloudpickle import cloudpickle
 from gymnasium.envs.registration import EnvSpec, registry
 
 from planvec import errors
-from planvec.errors import EnvError, UnsupportedEnvError, WorkerStartError
+from planvec.errors import EnvError, UnsupportedEnvError, WorkerStartError, text_of
 from planvec.rows import Answer, Outputs, unpicklable_rows
-from planvec.stepping import text_of
 
 T = TypeVar("T")
 

@@ -35,6 +35,12 @@ def spaces_in(space: gymnasium.Space[object]) -> list[gymnasium.Space[Any]]:
     return found
 
 
+def generator_states(space: gymnasium.Space[object]) -> list[str | None]:
+    """Return the states of the generators of a space and of the spaces in it, as texts, or None."""
+    generators = [inner._np_random for inner in spaces_in(space)]
+    return [None if generator is None else repr(generator.bit_generator.state) for generator in generators]
+
+
 def torch_generator_state() -> bytes:
     """Return the state of PyTorch's global generator; empty if PyTorch is not imported."""
     torch = imported_torch()
@@ -73,10 +79,7 @@ def seeded_by(reset: Callable[[], object], spaces: Mapping[str, gymnasium.Space[
             reset()
             states.append(
                 {f"{_GLOBAL} `{name}`": state for name, state in global_generators().items()}
-                | {
-                    f"the generator of {path}": [pickle.dumps(each._np_random) for each in spaces_in(space)]
-                    for path, space in spaces.items()
-                }
+                | {f"the generator of {path}": generator_states(space) for path, space in spaces.items()}
             )
     finally:
         random.setstate(before["random"])

@@ -14,5 +14,4 @@ from planvec.stepping.row_loop import (
     RowLoop,
     ignores_interrupts,
     new_progress,
-    text_of,
 )

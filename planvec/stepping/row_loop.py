@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import Space
 
 from planvec.codecs import RollOut, Rows, StateCodec
-from planvec.errors import EnvError, UnsupportedEnvError
+from planvec.errors import EnvError, UnsupportedEnvError, text_of
 from planvec.rows import (
     Columns,
     Errors,
@@ -81,14 +81,6 @@ def as_env_error(
 def without_numpy(action: object) -> Any:
     """Return an action as it is shown in messages: a NumPy scalar as a Python number."""
     return action.item() if isinstance(action, np.generic) else action
-
-
-def text_of(error: BaseException) -> str:
-    """Return the message of an exception of the user, whose `__str__` may raise."""
-    try:
-        return str(error)
-    except Exception as another:
-        return f"(its text cannot be read: {type(another).__name__})"
 
 
 def ignores_interrupts() -> bool:

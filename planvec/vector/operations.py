@@ -20,9 +20,8 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.backends import ServedRequest, load_pickled
-from planvec.errors import EnvError, RemoteTraceback
+from planvec.errors import EnvError, RemoteTraceback, text_of
 from planvec.rows import empty_rows, take_rows
-from planvec.stepping import text_of
 from planvec.vector.env_row import InfoForm, join_infos
 
 # -- Holds the results of rows as arrays, in the shared memory of a worker or in this process ----------------

@@ -221,7 +221,6 @@ class ReplayCodec(StateCodec):
         self.get = self._get
         self._costs = _Costs()
         self._runners = Runners(self._play, lambda function: function(self))
-        self._runners.limit_waiting(True)
         self._snapshots: _Snapshots | None = None
         self._runner: Runner | None = None  # the one that has reached the current state
         self._num_taken = 0  # its steps since it was forked
@@ -292,8 +291,7 @@ class ReplayCodec(StateCodec):
             self._reset_here(_Reset(target.seed, target.options))
         assert self._local is not None
         for event in target.events[len(self._local.events) :]:
-            self._perform_here(event)
-            self.num_replayed_steps += 1
+            self.num_replayed_steps += self._perform_here(event) is not None
         self._current = self._local
 
     def _play(self, events: Sequence[bytes]) -> tuple[Any, list[str]]:
@@ -357,7 +355,7 @@ class ReplayCodec(StateCodec):
         if self._root is None:
             raise self._no_fork()
         self.branches = True
-        self._runners.limit_waiting(False)  # whoever has called the worker sets the limit
+        self._runners.waits = True  # whoever has called the worker sets the limit
         self.how = "replay of the actions, in forks of a new process"
         self.format = self.format._replace(origin=f"{self.format.origin} in forks")
 

@@ -35,7 +35,7 @@ from typing import Any, ClassVar, NamedTuple
 import cloudpickle
 
 from planvec import errors
-from planvec.errors import RemoteTraceback
+from planvec.errors import RemoteTraceback, text_of
 
 _log = logging.getLogger("planvec")
 
@@ -80,6 +80,10 @@ def _open_files() -> dict[int, str]:
     return links
 
 
+def _link_of(sock: socket.socket) -> str:
+    return os.readlink(f"/proc/self/fd/{sock.fileno()}")
+
+
 def _shared_memory() -> list[str]:
     """Return the paths of what this process has mapped to write to it together with others."""
     lines = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
@@ -92,7 +96,7 @@ def _is_written(fd: int) -> bool:
     return False
 
 
-def _why_unsafe(known: Collection[str] = ()) -> str:
+def _why_unsafe(known: Collection[str]) -> str:
     """Return why an environment cannot go on in a fork of this process; "" if nothing is known."""
     # Called right after a fork: libraries that prepare for one (OpenBLAS) have ended their threads. `known`:
     # connections of runners.
@@ -188,11 +192,7 @@ class _Failed(NamedTuple):
     @classmethod
     def of(cls, error: BaseException) -> _Failed:
         """Return the description of an exception, whose class may be one that cannot be pickled."""
-        try:
-            detail = str(error)
-        except Exception as another:
-            detail = f"(its text cannot be read: {type(another).__name__})"
-        return cls(type(error).__name__, detail, "".join(traceback.format_exception(error)))
+        return cls(type(error).__name__, text_of(error), "".join(traceback.format_exception(error)))
 
     def to_error(self) -> Exception:
         """Return an exception with the same name and text."""
@@ -264,7 +264,7 @@ def _perform(sock: socket.socket, play: Play, look: Look, verb: bytes, payload: 
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()
-    problem = _why_unsafe({f"socket:[{os.fstat(sock.fileno()).st_ino}]"})
+    problem = _why_unsafe({_link_of(sock)})
     try:
         return _DONE, cloudpickle.dumps((os.getpid(), problem, answer), protocol=5)
     except Exception as error:
@@ -314,13 +314,9 @@ class Runners:
         self._play, self._look = play, look
         self._pids: set[int] = set()  # of runners that may have to be waited for
         self._usual = 0.0  # seconds that an answer takes
-        self._waits = True  # whether to wait without a limit
+        self.waits = False  # whether to wait without a limit; else what does not answer for long has ended
         self.open = _Host.runners
         self.problem = ""  # why runners cannot be used
-
-    def limit_waiting(self, is_limited: bool) -> None:
-        """Take a runner that does not answer for long as ended, or wait for it."""
-        self._waits = not is_limited
 
     def fork(self) -> Runner | None:
         """Return a runner at the state in which this process has the environment."""
@@ -344,7 +340,7 @@ class Runners:
         runner = Runner(ours, pid)
         self._pids.add(pid)
         self.open.add(runner)
-        self.problem = _why_unsafe({f"socket:[{os.fstat(r.sock.fileno()).st_ino}]" for r in self.open})
+        self.problem = _why_unsafe({_link_of(runner.sock) for runner in self.open})
         if self.problem:
             self.close(runner)
             return None
@@ -393,7 +389,7 @@ class Runners:
     def _answer(self, runner: Runner, num_events: int = 1) -> Answer | None:
         started = time.perf_counter()
         grace = self._GRACE_SECONDS + self._GRACE * self._usual * num_events
-        runner.sock.settimeout(None if self._waits else grace)
+        runner.sock.settimeout(None if self.waits else grace)
         try:
             verb, payload, _ = _receive(runner.sock)
             runner.pid, problem, value = pickle.loads(payload)

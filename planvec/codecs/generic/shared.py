@@ -62,12 +62,11 @@ from planvec.codecs.generic.survey import (
     Entry,
     entries_of,
     first_change,
-    generator_states,
     globals_of,
     own_classes,
     variables_beside,
 )
-from planvec.codecs.positions import global_generators
+from planvec.codecs.positions import generator_states, global_generators
 from planvec.codecs.reported_masks import LegalActions
 
 # steps of the trial, and the time after which no further one is taken, but for the first ones

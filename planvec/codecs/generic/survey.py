@@ -35,7 +35,7 @@ from planvec.codecs.generic.attributes import (
     names_in_code,
 )
 from planvec.codecs.generic.structure import digests_apart
-from planvec.codecs.positions import Source, global_generators, spaces_in
+from planvec.codecs.positions import Source, generator_states, global_generators
 from planvec.errors import UnsupportedEnvError
 
 _MAX_ENTRIES = 200_000
@@ -374,9 +374,3 @@ def drawn_elsewhere(env: Env, generators: Iterable[str]) -> UnsupportedEnvError:
 def first_change(before: Mapping[str, object], after: Mapping[str, object]) -> str:
     """Return the name of what has changed; "" if nothing has."""
     return next((name for name in {**before, **after} if before.get(name) != after.get(name)), "")
-
-
-def generator_states(space: gymnasium.Space[object]) -> list[str | None]:
-    """Return the states of the generators of a space and of the spaces in it, as texts, or None."""
-    generators = [inner._np_random for inner in spaces_in(space)]
-    return [None if generator is None else repr(generator.bit_generator.state) for generator in generators]
