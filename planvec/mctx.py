@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.extras import install_command
-from planvec.rows import BatchStepper, check_integer, check_number, has_players
+from planvec.rows import PLAYER_FIELD, BatchStepper, check_integer, check_number
 
 __all__ = ["Network", "embed", "recurrent_fn", "root", "states_of"]
 
@@ -175,7 +175,7 @@ def _check(env: BatchStepper) -> None:
             "env: expected states of a fixed size, since JAX holds their bytes; write a codec for the "
             "environment (planvec.Codec), or plan with planvec.MCTS"
         )
-    if has_players(env.state_dtype):
+    if PLAYER_FIELD in (env.state_dtype.names or ()):
         raise UnsupportedEnvError(
             "env: expected an environment with one player, got a game of two; plan with planvec.MCTS"
         )

@@ -76,8 +76,10 @@ class Game(gymnasium.Env[NDArray[np.float32], np.int64]):
         if render_mode not in (None, "ansi"):
             raise ValueError(f"render_mode: expected None or 'ansi', got {render_mode!r}")
         self.render_mode = render_mode
+        self.metadata = {**type(self).metadata}
         self.game = _load(game, parameters)
         self.num_players: int = self.game.num_players()
+        self.metadata["num_players"] = self.num_players
         self.has_chance = self.game.get_type().chance_mode != _TYPE.ChanceMode.DETERMINISTIC
         self._pays_at_end = self.game.get_type().reward_model == _TYPE.RewardModel.TERMINAL
         self._num_actions: int = self.game.num_distinct_actions()

@@ -34,7 +34,7 @@ from planvec.codecs.generic.runners import may_fork
 from planvec.codecs.generic.shared import EnvFunctions, Sharing, Watch, find_shared, same_layers
 from planvec.codecs.generic.survey import drawn_elsewhere
 from planvec.codecs.positions import Positions
-from planvec.codecs.reported_masks import LegalActions
+from planvec.codecs.reported import LegalActions
 from planvec.codecs.resident import ResidentCodecs
 from planvec.codecs.selection import (
     FAMILIES,

@@ -19,7 +19,7 @@ import gymnasium
 from planvec.codecs.base import Env, Outcome, layers_of, wrappers_of
 from planvec.codecs.budget import steps_within
 from planvec.codecs.generic.shared import outside_object
-from planvec.codecs.reported_masks import LegalActions
+from planvec.codecs.reported import LegalActions
 from planvec.codecs.selection import CodecChoice, select, wrapper_layers
 from planvec.codecs.stack import LayerCodecs, Proof, ResidentState, StackCodec
 from planvec.codecs.verify import Comparison, codec_for

@@ -38,12 +38,12 @@ from planvec.codecs.compare import digest, origin_of, same
 from planvec.codecs.generic.copied import CopiedWrapperCodec, GraphCodec, ObjectGraph
 from planvec.codecs.generic.survey import Beside
 from planvec.codecs.positions import Source
-from planvec.codecs.reported_masks import ReportedMask, mask_of_field
+from planvec.codecs.reported import Reported, has_two_players, mask_of_field, split_report
 from planvec.codecs.selection import CodecChoice, FamilyCodec, Layer
 from planvec.codecs.unpickling import packages_of, unpickle
 from planvec.codecs.wrappers import TimeLimitCodec, TransparentCodec, applies_function
 from planvec.errors import UnsupportedEnvError
-from planvec.rows import GENERATOR_FIELD, SavedState, StateFormat, is_fixed
+from planvec.rows import GENERATOR_FIELD, PLAYER_FIELD, SavedState, StateFormat, is_fixed
 
 # -- Makes the codecs of the layers of one environment, before its first reset -------------------------------
 
@@ -314,11 +314,15 @@ class StackCodec(StateCodec):
         stepped = self._wrappers[-1][0] if self._wrappers else self._base
         step = stepped.step if layers.is_verified else with_own_action(stepped.step, env.action_space)
         self.current_mask = None if layers.is_verified else mask_of_field(codec, env)
-        self._mask: ReportedMask | None = None
-        if layers.reports_masks and self.current_mask is None:
-            self._mask = ReportedMask(env.action_space)
-            self.current_mask, step = self._mask.current, self._mask.noted(step)
-        self.steps_base = stepped is self._base and self._mask is None
+        # What infos report and the codec does not save.
+        keeps_mask = layers.reports_masks and self.current_mask is None
+        self._has_player = has_two_players(env) and PLAYER_FIELD not in codec._names()
+        self._reported: Reported | None = None
+        if keeps_mask or self._has_player:
+            self._reported = Reported(env.action_space, keeps_mask, self._has_player)
+            step = self._reported.noted(step)
+            self.current_mask = self._reported.current if keeps_mask else self.current_mask
+        self.steps_base = stepped is self._base and self._reported is None
         super().__init__(step, codec.step_without_info if self.steps_base else None)
         self._draws = any(one.draws for one in layers.codecs)
         stochastic = [one.draws if one.stochastic is None else one.stochastic for one in layers.codecs]
@@ -349,10 +353,10 @@ class StackCodec(StateCodec):
         """The packages that define the environment."""
         return self.layers.packages
 
-    def _make_parts(self, space: gymnasium.Space[object]) -> list[_Part | ReportedMask]:
+    def _make_parts(self, space: gymnasium.Space[object]) -> list[_Part | Reported]:
         """Return the parts: the environment, its generator, wrappers that remember, mask, observation."""
         codec, base = self._codec, self._base
-        parts: list[_Part | ReportedMask] = [
+        parts: list[_Part | Reported] = [
             _Part(codec.dtype, codec.pack, codec.unpack, partial(codec.set, base), partial(codec.get, base))
         ]
         if self._draws:
@@ -369,8 +373,8 @@ class StackCodec(StateCodec):
             if one.dtype is None or one.dtype.names:
                 setter, getter = partial(one.set, wrapper), partial(one.get, wrapper)
                 parts.append(_nested(name, _Part(one.dtype, one.pack, one.unpack, setter, getter)))
-        if self._mask is not None:
-            parts.append(self._mask)
+        if self._reported is not None:
+            parts.append(self._reported)
         if self.saves_observation:
             is_leaf = is_fixed(space) and not isinstance(space, (spaces.Dict, spaces.Tuple))
             dtype = np.dtype([("observation", space.dtype, space.shape)]) if is_leaf else None
@@ -472,8 +476,8 @@ class StackCodec(StateCodec):
         self.layers.before_reset()
         result = self._env.reset(seed=seed, options=options)
         self.layers.after_reset()
-        if self._mask is not None:
-            self._mask.note(*result, has_ended=False)
+        if self._reported is not None:
+            self._reported.note(*result, has_ended=False)
         return result
 
     def reseed(self, seed: int) -> None:
@@ -525,8 +529,8 @@ class StackCodec(StateCodec):
             out["truncated"] = rows.truncated
             return
         values, tails, size = rows.values, [b""] * len(out), 0
-        number = -1 - self.saves_observation  # the mask is the last part but for an observation
-        masks = [b"" if self._mask is None else value[number] for value in values]
+        number = -1 - self.saves_observation  # what is reported is the last part but for an observation
+        reports = [b"" if self._reported is None else value[number] for value in values]
         if self._draws:
             records = np.zeros(len(out), generator.GENERATOR)
             generator.pack_generators([value[1] for value in values], records)
@@ -534,5 +538,6 @@ class StackCodec(StateCodec):
             size = records.itemsize
             tails = [record.tobytes() for record in records]
         columns = zip(values, rows.elapsed, rows.terminated, rows.truncated, strict=True)
-        for row, (saved, tail, mask) in enumerate(zip(columns, tails, masks, strict=True)):
-            out[row] = SavedState(pickle.dumps(saved, protocol=5) + tail, self.format.origin, size, mask)
+        for row, (saved, tail, report) in enumerate(zip(columns, tails, reports, strict=True)):
+            data, known = pickle.dumps(saved, protocol=5) + tail, split_report(report, self._has_player)
+            out[row] = SavedState(data, self.format.origin, size, *known)

@@ -41,7 +41,7 @@ from planvec.codecs.generic.shared_code import CodeReader
 from planvec.codecs.generic.structure import SHARED_MEMORY
 from planvec.codecs.generic.survey import Beside, own_classes
 from planvec.codecs.positions import Positions, seeded_by
-from planvec.codecs.reported_masks import LegalActions
+from planvec.codecs.reported import LegalActions
 from planvec.codecs.selection import CodecChoice, FamilyCodec, Layer, select, wrapper_layers
 from planvec.codecs.stack import LayerCodecs, StackCodec, make_wrapper_codec
 from planvec.errors import PlanvecError, UnsupportedEnvError

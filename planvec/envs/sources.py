@@ -154,9 +154,14 @@ def make_env(
             import_registrants()
             env = source()
     if not isinstance(env, gymnasium.Env):
+        zoo = sys.modules.get("pettingzoo.utils.env")
+        if zoo is not None and isinstance(env, (zoo.AECEnv, zoo.ParallelEnv)):
+            from planvec.pettingzoo import as_gymnasium  # here, since it needs an extra
+
+            return as_gymnasium(env)
         raise TypeError(
-            "env: expected a Gymnasium id, an EnvSpec, a gymnasium.Env, or a factory that returns "
-            f"one, got {type(env).__name__} from {source!r}"
+            "env: expected a Gymnasium id, an EnvSpec, a gymnasium.Env, a game of PettingZoo, or a factory "
+            f"that returns one, got {type(env).__name__} from {source!r}"
         )
     return env
 

@@ -294,11 +294,6 @@ class Explorer:
                 "action_space: expected Discrete, MultiDiscrete, MultiBinary or a bounded Box, got "
                 f"{env.action_space}"
             )
-        if has_players(env.state_dtype):
-            raise UnsupportedEnvError(
-                "Explorer: expected an environment with one player, got a game of two; it would explore as "
-                "if both played together. planvec.MCTS plans against the other"
-            )
         limits = {"max_env_steps": max_env_steps, "max_rounds": max_rounds, "max_seconds": max_seconds}
         for name, limit in limits.items():
             if limit is not None:
@@ -366,6 +361,11 @@ class Explorer:
         start = env.reset(seed=seed)
         state = np.empty(1, env.state_dtype)
         state[0] = start.state
+        if has_players(state):
+            raise UnsupportedEnvError(
+                "Explorer: expected an environment with one player, got a game of two; it would explore as "
+                "if both played together. planvec.MCTS plans against the other"
+            )
         key = keys_of(cells, env.observe(state), 1)[0]
         origin = Origin(
             seed=seed,

@@ -287,7 +287,7 @@ class Planner(ABC):
                 raise InvalidBatchError(
                     f"{name}: expected one per state ({len(states)}), got {len(arguments[name])}"
                 )
-        if has_players(states.dtype) and not self.plays_games:
+        if has_players(states) and not self.plays_games:
             raise UnsupportedEnvError(
                 f"{type(self).__name__}: expected an environment with one player, got a game of two; "
                 "it would plan as if the other one played along. planvec.MCTS plans against the other"

@@ -19,7 +19,6 @@ from planvec.planners.plan import Plan
 from planvec.planners.root_actions import arrays_of_leaves, tree_of_leaves
 from planvec.planners.search import PlanCallback
 from planvec.rows import (
-    PLAYER_FIELD,
     BatchStepper,
     Start,
     Transitions,
@@ -30,6 +29,7 @@ from planvec.rows import (
     finish_rows,
     has_players,
     one_action,
+    players_to_move,
     stack_rows,
     take_row,
 )
@@ -105,14 +105,15 @@ class Episode:
     @property
     def has_players(self) -> bool:
         """Whether it is a game of two players."""
-        return has_players(self.states.dtype)
+        return has_players(self.states)
 
     @property
     def values_of_player_0(self) -> NDArray[np.float64]:
         """Return `[T]`, the values for player 0, who gets the rewards; with one player, `values`."""
-        if not self.has_players:
+        players = players_to_move(self.states)
+        if players is None:
             return self.values
-        return np.where(self.states[PLAYER_FIELD][: self.num_steps] == 1, -self.values, self.values)
+        return np.where(players[: self.num_steps] == 1, -self.values, self.values)
 
     @property
     def outcome(self) -> str:

@@ -102,6 +102,7 @@ from planvec.rows.states import (
     StateFormat,
     arrays_of_states,
     has_players,
+    players_to_move,
     state_keys,
     states_of_arrays,
 )

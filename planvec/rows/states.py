@@ -13,10 +13,12 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.lib import recfunctions
+from numpy.typing import NDArray
 
 GENERATOR_FIELD = "generator"  # name of the field that holds the random generator, in records that have one
 # Name of the field that holds the player to move, in the states of games for two players: 0, or 1, whose
-# rewards are those of player 0 with the other sign. An integer of one byte.
+# rewards are those of player 0 with the other sign; -1 at the end. An integer of one byte. Also the key of
+# infos that report it.
 PLAYER_FIELD = "current_player"
 # key of the info that reports the legal actions, and name of the field that holds them, `[M]` bool
 ACTION_MASK_FIELD = "action_mask"
@@ -34,24 +36,35 @@ class SavedState:
         origin: Name of the environment and codec that saved the state. Others refuse to restore it.
         generator_size: Number of bytes of the random generator; 0 if it is not saved separately.
         action_mask: The legal actions, one byte for each number of a mask; b"" if it is not known.
+        player: In a game of two players, the player to move, 0 or 1, -1 at the end; None in others.
 
     Attributes:
         origin: Name of the environment and codec that saved the state.
         action_mask: As given. It follows from the data.
+        player: As given. It follows from the data.
     """
 
-    __slots__ = ("_data", "_generator_size", "action_mask", "origin")
+    __slots__ = ("_data", "_generator_size", "action_mask", "origin", "player")
 
     _data: bytes
     _generator_size: int
     origin: str
     action_mask: bytes
+    player: int | None
 
-    def __init__(self, data: bytes, origin: str, generator_size: int = 0, action_mask: bytes = b"") -> None:
+    def __init__(
+        self,
+        data: bytes,
+        origin: str,
+        generator_size: int = 0,
+        action_mask: bytes = b"",
+        player: int | None = None,
+    ) -> None:
         object.__setattr__(self, "_data", bytes(data))
         object.__setattr__(self, "_generator_size", generator_size)
         object.__setattr__(self, "origin", origin)
         object.__setattr__(self, "action_mask", bytes(action_mask))
+        object.__setattr__(self, "player", player)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a SavedState cannot be changed, so {name!r} cannot be set")
@@ -82,16 +95,29 @@ class SavedState:
     def __hash__(self) -> int:
         return hash(self._data)
 
-    def __reduce__(self) -> tuple[type[SavedState], tuple[bytes, str, int, bytes]]:
-        return SavedState, (self._data, self.origin, self._generator_size, self.action_mask)
+    def __reduce__(self) -> tuple[type[SavedState], tuple[bytes, str, int, bytes, int | None]]:
+        return SavedState, (self._data, self.origin, self._generator_size, self.action_mask, self.player)
 
     def __repr__(self) -> str:
         return f"<SavedState of {self.origin}, {self.nbytes} bytes>"
 
 
-def has_players(dtype: np.dtype) -> bool:
-    """Return whether states of a dtype tell which of two players is to move."""
-    return PLAYER_FIELD in (dtype.names or ())
+def players_to_move(states: np.ndarray) -> NDArray[np.int8] | None:
+    """Return the player to move at states, `[B]`; None where they are not of a game of two players."""
+    if PLAYER_FIELD in (states.dtype.names or ()):
+        players: NDArray[np.int8] = states[PLAYER_FIELD]
+        return players
+    if not states.dtype.hasobject:
+        return None
+    held = [getattr(state, "player", None) for state in states]
+    if all(player is None for player in held):
+        return None
+    return np.array([-1 if player is None else player for player in held], np.int8)
+
+
+def has_players(states: np.ndarray) -> bool:
+    """Return whether states tell which of two players is to move."""
+    return players_to_move(states) is not None
 
 
 class StateFormat(NamedTuple):
@@ -110,8 +136,8 @@ class StateFormat(NamedTuple):
 def arrays_of_states(name: str, states: np.ndarray) -> dict[str, np.ndarray]:
     """Return states as arrays of numbers and text."""
     # Returns `name`: the records, or the bytes of all `SavedState`s joined; then also `name.sizes`,
-    # `name.generator_sizes` `[B]` int64, `name.origin`, and `name.action_masks` `[B, M]` if they tell legal
-    # actions.
+    # `name.generator_sizes` `[B]` int64, `name.origin`, `name.action_masks` `[B, M]` if they tell legal
+    # actions, and `name.players` `[B]` int8 in a game of two players.
     # `states`: `[B]`, records or `SavedState`s.
     if not states.dtype.hasobject:
         return {name: states}
@@ -119,7 +145,9 @@ def arrays_of_states(name: str, states: np.ndarray) -> dict[str, np.ndarray]:
     masks = [state.action_mask for state in states]
     size = max(map(len, masks), default=0)
     held = b"".join([mask or b"\1" * size for mask in masks])
+    players = players_to_move(states)
     return {
+        **({} if players is None else {f"{name}.players": players}),
         **({f"{name}.action_masks": np.frombuffer(held, np.bool_).reshape(len(masks), size)} if size else {}),
         name: np.frombuffer(b"".join(saved), np.uint8),
         f"{name}.sizes": np.array([len(data) for data in saved], np.int64),
@@ -139,11 +167,12 @@ def states_of_arrays(name: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         raise ValueError(f"{name}: expected {ends[-1]} bytes, got {len(data)}")
     states, start = np.empty(len(ends), object), 0
     masks = np.asarray(arrays.get(f"{name}.action_masks", np.zeros((len(ends), 0))), np.bool_)
-    rows = zip(ends.tolist(), arrays[f"{name}.generator_sizes"].tolist(), strict=True)
-    for row, ((end, generator_size), mask) in enumerate(zip(rows, masks, strict=True)):
+    players = arrays.get(f"{name}.players", np.empty(0)).tolist() or [None] * len(ends)
+    rows = zip(ends.tolist(), arrays[f"{name}.generator_sizes"].tolist(), masks, players, strict=True)
+    for row, (end, generator_size, mask, player) in enumerate(rows):
         if not 0 <= generator_size <= end - start:
             raise ValueError(f"{name}.generator_sizes: expected sizes of parts of the states")
-        states[row] = SavedState(data[start:end], origin, generator_size, mask.tobytes())
+        states[row] = SavedState(data[start:end], origin, generator_size, mask.tobytes(), player)
         start = end
     return states
 

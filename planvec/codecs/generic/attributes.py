@@ -244,6 +244,7 @@ class Attributes:
 # modules that define the objects of simulators, their renderers and indices, with their submodules
 _MODULES = (
     *("ale_py._ale_py", "mujoco", "dm_control.mujoco", "dm_control.mjcf", "dm_control._render"),
+    *("pygame.font", "pygame.freetype", "pygame.mixer"),
     *(
         "stable_retro._retro",
         "gymnasium.envs.mujoco.mujoco_rendering",

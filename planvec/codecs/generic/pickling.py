@@ -33,6 +33,7 @@ from planvec.codecs.generic.short_forms import PARTS, Reading, ShortForms
 from planvec.codecs.generic.structure import (
     ElementOrders,
     new_object,
+    reduce_pygame,
     reduce_torch,
     set_attributes,
     without_constructor,
@@ -47,6 +48,7 @@ _REPLAY = 'Pass codec="replay", which is exact if the environment restarts from 
 _REASONS = {
     "pymunk.space.Space": f"a copy of it loses the cached contacts of the bodies. {_REPLAY}",
     "pybullet_utils.bullet_client.BulletClient": f"PyBullet does not restore its states exactly. {_REPLAY}",
+    "Box2D.Box2D.b2World": f"a world of Box2D lies in the memory of a C library. {_REPLAY}",
     "nes_py.nes_env.NESEnv": f"the memory of its emulator cannot be copied. {_REPLAY}",
 }
 
@@ -54,7 +56,7 @@ _REASONS = {
 @functools.cache
 def check_copyable(kind: Any) -> None:
     """Check that objects of a type can be copied exactly, as far as is known."""
-    names = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
+    names = [f"{getattr(base, '__module__', '')}.{base.__qualname__}" for base in kind.__mro__]
     reason = next((_REASONS[name] for name in names if name in _REASONS), "")
     if not reason and is_simulator_type(kind):
         reason = (
@@ -163,7 +165,7 @@ def _reduced(obj: object, short_forms: ShortForms, generators: list[Any]) -> Any
     """Return the form in which both picklers write an object, and add it to generators; None: Python's."""
     if is_reseedable(obj):
         generators.append(obj)
-    return without_constructor(obj) or short_forms.reduce(obj) or reduce_torch(obj)
+    return without_constructor(obj) or short_forms.reduce(obj) or reduce_torch(obj) or reduce_pygame(obj)
 
 
 class FastPickler:

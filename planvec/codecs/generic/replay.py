@@ -36,13 +36,13 @@ from planvec.codecs.base import (
     with_own_action,
 )
 from planvec.codecs.compare import origin_of
-from planvec.codecs.generator import reseed_generator
+from planvec.codecs.generator import reseed_generator, take_back_seed
 from planvec.codecs.generic.runners import Answer, Runner, Runners, is_worker
 from planvec.codecs.generic.survey import drawn_elsewhere
 from planvec.codecs.positions import Position, Positions
-from planvec.codecs.reported_masks import ReportedMask
+from planvec.codecs.reported import Reported, has_two_players, joined_report, split_report
 from planvec.errors import UnsupportedEnvError
-from planvec.rows import ACTION_MASK_FIELD, SavedState, StateFormat, mask_of_info, own_copy
+from planvec.rows import ACTION_MASK_FIELD, PLAYER_FIELD, SavedState, StateFormat, mask_of_info, own_copy
 
 _log = logging.getLogger("planvec")
 
@@ -113,8 +113,8 @@ class _History(NamedTuple):
     options: bytes  # the options of the reset, pickled
     # actions and `_Reseed`s in order, each pickled: equal histories are equal bytes
     events: tuple[bytes, ...]
-    # the bytes of the legal actions at the end, which follow from the rest; b"" if they are unknown
-    mask: bytes = b""
+    # what is reported about the end, which follows from the rest: see `Reported`
+    report: bytes = b""
 
 
 class _Costs:
@@ -210,7 +210,12 @@ class ReplayCodec(StateCodec):
         self._local: _History | None = None
         self._current: _History | None = None
         self._observation: Any = None  # that of the environment of this process
-        self._mask: ReportedMask | None = None
+        # Index of the last `_Reseed` among the events of the current state, if no state was saved since; and
+        # the states of the generator of the environment of this process before and after it.
+        self._reseeded: int | None = None
+        self._seeds: tuple[Any, Any] | None = None
+        self._has_player = has_two_players(env)
+        self._reported = Reported(env.action_space, False, True) if self._has_player else None
         self.watch = watch
         # `watch.allowed` are generators outside the environment that a reset seeds: what draws from them in
         # between spoils the environment of this process. `_left`: their positions after the last event
@@ -255,12 +260,12 @@ class ReplayCodec(StateCodec):
         outcome = self._env.step(action)
         self._costs.note("step", time.perf_counter() - started)
         self._observation = own_copy(outcome[0])
-        self._arrive(history._replace(events=(*history.events, event), mask=self._noted(outcome)))
+        self._arrive(history._replace(events=(*history.events, event), report=self._noted(outcome)))
         return outcome
 
     def _reseed_here(self, history: _History, event: bytes, seed: int) -> None:
         self._local = self._current = None
-        reseed_generator(self._env.unwrapped, seed)
+        self._seeds = reseed_generator(self._env.unwrapped, seed)
         self._arrive(history._replace(events=(*history.events, event)))
 
     def _perform_here(self, event: bytes) -> Any:
@@ -303,8 +308,8 @@ class ReplayCodec(StateCodec):
         for event in events:
             result = self._perform_here(event)
         if isinstance(result, tuple) and len(result) == 5 and self._info_keys is not None:
-            # Others need not be sent, and perhaps cannot be. The worker notes the mask.
-            result = select_infos(result, (*self._info_keys, ACTION_MASK_FIELD))
+            # Others need not be sent, and perhaps cannot be. The worker notes the mask and the player.
+            result = select_infos(result, (*self._info_keys, ACTION_MASK_FIELD, PLAYER_FIELD))
         # What is imported meanwhile has been nowhere before.
         is_same = self.watch is not None and before is not None and self.watch.has_same(before)
         return result, [] if self.watch is None or before is None or is_same else self.watch.moved(before)
@@ -318,30 +323,27 @@ class ReplayCodec(StateCodec):
         error = drawn_elsewhere(self._env, drawn) if drawn and self.forbids_draws else None
         return Answer(result, error)
 
-    # -- Masks
+    # -- What infos report
 
     def keep_masks(self) -> None:
         """Keep the legal actions that infos report in states."""
-        if self._mask is None:
-            self._mask = ReportedMask(self._env.action_space)
-            self.current_mask = self._mask.current
+        if self.current_mask is None:
+            self._reported = Reported(self._env.action_space, True, self._has_player)
+            self.current_mask = self._reported.current
 
     def _noted_start(self, observation: object, info: dict[str, Any]) -> bytes:
-        """Remember the legal actions that a reset has reported, and return their bytes."""
+        """Remember what a reset has reported, and return its bytes."""
         if mask_of_info(self._env.action_space, info, observation) is not None:
             self.keep_masks()
-        if self._mask is None:
-            return b""
-        self._mask.note(observation, info, False)
-        return self._mask.get()
+        return self._noted((observation, 0.0, False, False, info))
 
     def _noted(self, outcome: Outcome) -> bytes:
-        """Remember the legal actions that a step has reported, and return their bytes."""
-        if self._mask is None:
+        """Remember what a step has reported, and return its bytes."""
+        if self._reported is None:
             return b""
         observation, _, terminated, truncated, info = outcome
-        self._mask.note(observation, info, bool(terminated) or bool(truncated))
-        return self._mask.get()
+        self._reported.note(observation, info, bool(terminated) or bool(truncated))
+        return self._reported.get()
 
     # -- Snapshots
 
@@ -409,6 +411,7 @@ class ReplayCodec(StateCodec):
 
     def _set(self, target: _History) -> None:
         self._release()
+        self._reseeded = None
         self._forget_if_disturbed()
         local, costs = self._local, self._costs
         num_missing, seconds = len(target.events), costs.reset
@@ -423,8 +426,8 @@ class ReplayCodec(StateCodec):
             # One that takes half as long as the replay pays when its state is visited again.
             if self._snapshots is not None and (self.branches or seconds > 2 * costs.fork):
                 self._keep_here(self._snapshots, target)
-        if self._mask is not None:
-            self._mask.set(target.mask)
+        if self._reported is not None:
+            self._reported.set(target.report)
 
     def _keep_here(self, snapshots: _Snapshots, target: _History) -> None:
         """Make a snapshot at the state where the environment of this process is."""
@@ -534,7 +537,7 @@ class ReplayCodec(StateCodec):
 
     def reset(self, seed: int, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         self._release()
-        self._current = None
+        self._current = self._reseeded = None
         event = _Reset(seed, pickle.dumps(options))
         if self._root is None:
             return self._reset_here(event)
@@ -557,8 +560,8 @@ class ReplayCodec(StateCodec):
         self._num_taken += 1
         outcome: Outcome = asked[0]
         self._has_ended = bool(outcome[2]) or bool(outcome[3])
-        self._current = None  # stays None if the mask is wrong
-        self._current = history._replace(events=(*history.events, event), mask=self._noted(outcome))
+        self._current = None  # stays None if what it reports is wrong
+        self._current = history._replace(events=(*history.events, event), report=self._noted(outcome))
         return outcome
 
     def reseed(self, seed: int) -> None:
@@ -566,6 +569,7 @@ class ReplayCodec(StateCodec):
         asked = self._ask(lambda runner: self._checked(self._runners.play(runner, [event])))
         history = self._current
         assert history is not None
+        self._reseeded = len(history.events)
         if asked is None:
             self._reseed_here(history, event, seed)
         else:
@@ -584,14 +588,30 @@ class ReplayCodec(StateCodec):
         return result
 
     def _get(self, observation: object) -> _History:
+        # A seed from which no step has drawn is left out. Else all outcomes of a step that has one would be
+        # different states, and a tree search that samples them would never get deeper.
+        index, self._reseeded = self._reseeded, None
+        if index is not None:
+            asked = self._ask(lambda runner: self._runners.look(runner, _take_back))
+            if self._take_back() if asked is None else asked[0]:
+                history = self._current
+                assert history is not None
+                events = history.events[:index] + history.events[index + 1 :]
+                self._current = history._replace(events=events)
+                if asked is None:
+                    self._local = self._current
         assert self._current is not None
         return self._current
 
+    def _take_back(self) -> bool:
+        """Take back the last seed, if nothing was drawn since, where the environment of this process is."""
+        return self._seeds is not None and take_back_seed(self._env.unwrapped, self._seeds)
+
     def load(self, states: np.ndarray) -> Rows:
         rows = [pickle.loads(bytes(state)) for state in states]
-        masks = [state.action_mask for state in states]
         values = [
-            _History(*history)._replace(mask=mask) for (history, _, _), mask in zip(rows, masks, strict=True)
+            _History(*history)._replace(report=joined_report(state))
+            for (history, _, _), state in zip(rows, states, strict=True)
         ]
         terminated, truncated = [row[1] for row in rows], [row[2] for row in rows]
         return Rows(values, [0] * len(rows), terminated, truncated)
@@ -599,7 +619,8 @@ class ReplayCodec(StateCodec):
     def dump(self, rows: Rows, out: np.ndarray) -> None:
         for row, (history, _, terminated, truncated) in enumerate(zip(*rows, strict=True)):
             data = pickle.dumps((tuple(history[:3]), terminated, truncated), protocol=5)
-            out[row] = SavedState(data, self.format.origin, action_mask=history.mask)
+            known = split_report(history.report, self._has_player)
+            out[row] = SavedState(data, self.format.origin, 0, *known)
 
 
 def _is_ancestor(history: _History, target: _History) -> bool:
@@ -609,6 +630,10 @@ def _is_ancestor(history: _History, target: _History) -> bool:
         and len(history.events) <= len(target.events)
         and target.events[: len(history.events)] == history.events
     )
+
+
+def _take_back(codec: ReplayCodec) -> bool:
+    return codec._take_back()
 
 
 def _observation_of(codec: ReplayCodec) -> Any:

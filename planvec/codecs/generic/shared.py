@@ -67,7 +67,7 @@ from planvec.codecs.generic.survey import (
     variables_beside,
 )
 from planvec.codecs.positions import generator_states, global_generators
-from planvec.codecs.reported_masks import LegalActions
+from planvec.codecs.reported import LegalActions
 
 # steps of the trial, and the time after which no further one is taken, but for the first ones
 _MAX_STEPS, _MIN_STEPS, _MAX_SECONDS = 96, 24, 0.15

@@ -117,10 +117,56 @@ def _set_state(tensor: Any, state: tuple[object, dict[str, Any]]) -> None:
     vars(tensor).update(attributes)
 
 
+# -- Pickles surfaces of pygame by content. An environment that holds one has imported pygame.
+
+
+def reduce_pygame(obj: Any) -> Any:
+    """Return the pickled form of a surface or a clock."""
+    kind = type(obj)
+    if kind.__module__ not in ("pygame.surface", "pygame.time"):
+        return None
+    pygame: Any = sys.modules["pygame"]
+    if kind is pygame.time.Clock:  # it only waits and measures the time
+        return kind, ()
+    if kind is not pygame.Surface or obj is pygame.display.get_surface() or obj.get_parent() is not None:
+        return None
+    if obj.get_bytesize() < 2 or obj.get_locked():  # with a palette; in use
+        return None
+    options = obj.get_colorkey(), obj.get_alpha(), tuple(obj.get_clip())
+    made = obj.get_size(), obj.get_flags() & pygame.SRCALPHA, obj.get_bitsize(), obj.get_masks()
+    data = obj.get_buffer().raw
+    if len(data) % 4 == 0 and data:
+        # Most pixels equal the one before: 2 MB of a screen on which nothing is drawn become some bytes.
+        pixels = np.frombuffer(data, np.uint32)
+        starts = np.flatnonzero(pixels[1:] != pixels[:-1]) + 1
+        if len(starts) < len(pixels) // 4:
+            starts = np.insert(starts, 0, 0)
+            lengths = np.diff(starts, append=len(pixels)).astype(np.uint32)
+            return _new_surface, (*made, options, pixels[starts].tobytes(), lengths.tobytes())
+    return _new_surface, (*made, options, data, b"")
+
+
+def _new_surface(
+    size: Any, flags: int, depth: int, masks: Any, options: Any, data: bytes, lengths: bytes
+) -> Any:
+    pygame: Any = importlib.import_module("pygame")
+    surface = pygame.Surface(size, flags, depth, masks)
+    colorkey, alpha, clip = options
+    if colorkey is not None:
+        surface.set_colorkey(colorkey)
+    if alpha is not None:
+        surface.set_alpha(alpha)
+    surface.set_clip(clip)
+    if lengths:
+        data = np.repeat(np.frombuffer(data, np.uint32), np.frombuffer(lengths, np.uint32)).tobytes()
+    surface.get_buffer().write(data)
+    return surface
+
+
 # -- Takes objects apart: bytes for what an object is, and a list of what it holds ---------------------------
 
 # packages whose objects count by what they pickle: their other attributes are caches, which copies lack
-_BY_PICKLE = ("PIL", "pandas", "torch")
+_BY_PICKLE = ("PIL", "pandas", "pygame", "torch")
 
 _VALUES = (
     *(tuple, frozenset, slice, decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PurePath),
@@ -220,7 +266,7 @@ def _reduced(value: object) -> list[Any]:
     if not has_own and reduce is None and kind.__module__.partition(".")[0] not in _BY_PICKLE:
         return _attributes(value)
     try:
-        reduced = without_constructor(value) or reduce_torch(value)
+        reduced = without_constructor(value) or reduce_torch(value) or reduce_pygame(value)
         reduced = reduced or (value.__reduce_ex__(4) if reduce is None else reduce(value))
     except Exception:
         return _attributes(value)

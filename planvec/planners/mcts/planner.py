@@ -128,7 +128,7 @@ class MCTS(MCTSConfig):
 
     def _for_states(self, env: BatchStepper, state: np.ndarray) -> MCTS:
         """Return the planner with the legal actions that states hold."""
-        if has_players(state.dtype) and (self.dt > 1 or self.chance == "open_loop"):
+        if has_players(state) and (self.dt > 1 or self.chance == "open_loop"):
             name, value = ("dt", 1) if self.dt > 1 else ("chance", "sample")
             raise UnsupportedEnvError(
                 f"{name}: expected {value!r} for a game of two players, since the other one may be to move "

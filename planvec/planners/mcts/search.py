@@ -43,7 +43,6 @@ from planvec.planners.root_actions import list_actions
 from planvec.planners.search import RolloutRequest, Search, Simulation, StepRequest
 from planvec.rows import (
     ACTION_MASK_FIELD,
-    PLAYER_FIELD,
     BatchStepper,
     Transitions,
     action_masks,
@@ -51,8 +50,8 @@ from planvec.rows import (
     draw_legal,
     finish_rows,
     has_action_masks,
-    has_players,
     is_fixed,
+    players_to_move,
     state_keys,
     take_row,
     take_rows,
@@ -85,7 +84,7 @@ class TreeSearch(Search):
         listed = list_actions(env.action_space)
         # the settings of the kernels
         kind = tree_kind(config, env, listed is None, choice)
-        self.rules = make_rules(config, kind, state.dtype, listed, int(generator.integers(2**62)))
+        self.rules = make_rules(config, kind, state, listed, int(generator.integers(2**62)))
         self.root_state = state
         self.tree = create_tree(config, env, state, kind, listed, tree)
         self._arrays = self.tree.arrays
@@ -96,8 +95,9 @@ class TreeSearch(Search):
             init(self._arrays, self.rules)
             if self.tree.states is not None:
                 self.tree.states[:1] = state
-            if has_players(state.dtype):
-                self._arrays.players[0] = state[PLAYER_FIELD][0] == 1
+            players = players_to_move(state)
+            if players is not None:
+                self._arrays.players[0] = players[0] == 1
             self._evaluate_root(state, info)
         if is_new_root:
             self._add_root_noise()
@@ -242,14 +242,20 @@ class TreeSearch(Search):
         shared, rows = self.shared, self.rows_of(half)
         slots = shared.rows["slot"][rows].copy()
         assert out.new_states is not None
+        states = keys = np.empty(0, np.uint8)
+        if self.rules.state_bytes:
+            states = keys = bytes_of(out.new_states)
+        elif self.rules.player_at >= 0:
+            players = players_to_move(out.new_states)
+            assert players is not None
+            states = players.view(np.uint8)
         steps = Steps(  # the driver has checked the sizes
-            bytes_of(out.new_states) if self.rules.state_bytes else np.empty(0, np.uint8),
+            states,
             np.ascontiguousarray(out.rewards, np.float64),
             np.ascontiguousarray(out.terminated).view(np.uint8),
             np.ascontiguousarray(out.truncated).view(np.uint8),
             np.ascontiguousarray(out.infos["num_steps"], np.int64),
         )
-        keys = steps.new_states
         if self._needs_keys:
             keys = self._keys(out.new_states, out.observations, out.terminated | out.truncated)
         call(add_steps, self.memory, steps, keys, half)

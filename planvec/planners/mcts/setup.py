@@ -69,7 +69,9 @@ class Rules(NamedTuple):
     asks_leaves: bool = False
     state_bytes: int = 0  # S; 0 if states are objects, which compiled code does not see
     action_bytes: int = 0  # bytes of one action; 0 if every node has its own
-    player_at: int = -1  # index of the byte of a state that holds the player to move; -1: there is one player
+    # Index of the byte of a state that holds the player to move; -1: there is one player. Where states are
+    # objects, answers bring these bytes instead of the states.
+    player_at: int = -1
     # index of the first of the A bytes of a state that hold the legal actions; -1: there are none
     mask_at: int = -1
 
@@ -94,7 +96,7 @@ def tree_kind(config: MCTSConfig, env: BatchStepper, has_own_actions: bool, choi
 def make_rules(
     config: MCTSConfig,
     kind: TreeKind,
-    dtype: np.dtype,  # of the states
+    state: np.ndarray,  # `[1]`, the root
     listed: np.ndarray | None,  # `[A, *action shape]`, the result of `list_actions`
     seed: int,
 ) -> Rules:
@@ -121,10 +123,10 @@ def make_rules(
         max_env_steps=-1 if config.max_env_steps is None else config.max_env_steps,
         rollout_steps=config.rollout_steps,
         asks_leaves=config.rollout_steps > 0 or (config.has_values and kind.chance == OPEN_LOOP),
-        state_bytes=0 if dtype.hasobject else dtype.itemsize,
+        state_bytes=0 if state.dtype.hasobject else state.dtype.itemsize,
         action_bytes=0 if listed is None else listed.nbytes // len(listed),
-        player_at=_offset(dtype, PLAYER_FIELD),
-        mask_at=_offset(dtype, ACTION_MASK_FIELD) if has_masks else -1,
+        player_at=0 if state.dtype.hasobject and has_players(state) else _offset(state.dtype, PLAYER_FIELD),
+        mask_at=_offset(state.dtype, ACTION_MASK_FIELD) if has_masks else -1,
     )
 
 
@@ -289,7 +291,7 @@ def choose(
     budget = min([*steps, 1e9])  # environment steps that a decision would take
     num_walks = min(_NUM_WALKS, int(budget * _SHARE) // (_NUM_STEPS * config.dt))
     listed = list_actions(env.action_space)
-    is_open = config.is_adaptive and not has_players(state.dtype)
+    is_open = config.is_adaptive and not has_players(state)
     if not is_open or listed is None or num_walks < 2:
         return AS_GIVEN, 0
     started = time.perf_counter()

@@ -779,11 +779,13 @@ def add_steps(code: object, memory: Pointer[Shared], steps: Steps, keys: NDArray
         discount = kind.discount if num_steps == 1 else math.pow(kind.discount, np.float64(num_steps))
         # Rewards are those of player 0, and become those of the player who took the action. With the sign of
         # `outcome_discounts`, everything else is the same for one player and for two.
+        is_of_1 = False  # whether player 1 is to move afterwards
         if rules.player_at >= 0:
+            is_of_1 = steps.new_states[at + rules.player_at if size > 0 else row] == 1
             player = tree.nodes[parent].players
             if player == 1:
                 reward = -reward
-            if (steps.new_states[at + rules.player_at] == 1) != (player == 1):
+            if is_of_1 != (player == 1):
                 discount = -discount
         # Where a step has one outcome and no nodes are shared, every outcome is new.
         outcome, node = counters[NUM_OUTCOMES], counters[NUM_NODES]
@@ -810,8 +812,7 @@ def add_steps(code: object, memory: Pointer[Shared], steps: Steps, keys: NDArray
             record.ended = ended and not is_open_loop
             record.pending = rules.rollout_steps > 0 and not record.ended
             record.parents, record.parent_actions = parent, action
-            if rules.player_at >= 0:
-                record.players = steps.new_states[at + rules.player_at] == 1
+            record.players = is_of_1
             if rules.mask_at >= 0:
                 for other in range(num_actions):
                     tree.legal[node, other] = steps.new_states[at + rules.mask_at + other] != 0
