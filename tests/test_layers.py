@@ -37,6 +37,7 @@ LEVELS = {
     "video": 8,
     "mctx": 2,
     "openspiel": 2,
+    "pettingzoo": 2,
     "cli": 11,
     "__main__": 12,
 }

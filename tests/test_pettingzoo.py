@@ -249,8 +249,10 @@ def test_hidden_information_is_refused_unless_allowed() -> None:
     assert TurnGame(HiddenCards(), allow_hidden=True).metadata["num_players"] == 2
 
 
-def test_a_game_itself_can_be_opened() -> None:
-    with planvec.make(TICTACTOE(), num_workers=1) as env:  # type: ignore[arg-type]
+def test_a_game_itself_is_opened_in_this_process_alone() -> None:
+    with pytest.raises(TypeError, match="pass a factory"):
+        planvec.make(TICTACTOE())
+    with planvec.BatchEnv(planvec.PlanEnv(TICTACTOE())) as env:
         assert env.reset(seed=0).info["current_player"] == 0
 
 

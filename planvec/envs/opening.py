@@ -37,7 +37,7 @@ from planvec.codecs import (
     registered_codecs,
 )
 from planvec.envs.env_calls import Blocking, EnvCalls, Mode
-from planvec.envs.sources import EnvSource, find_source, make_env
+from planvec.envs.sources import EnvSource, find_source, is_game, make_env
 from planvec.errors import InvalidBatchError, PlanvecError, UnsupportedEnvError
 from planvec.kernels import has_kernel, has_own_kernel, is_harmless, may_have_kernel, registered_kernels
 from planvec.rows import check_compiled, check_info_keys, wait_for
@@ -419,8 +419,9 @@ def make(
 
     Args:
         env: A Gymnasium id, with or without its version, an `EnvSpec`, or a factory without arguments that
-            returns a `gymnasium.Env`. The factory may be a lambda, a closure or a function from a notebook,
-            or be named: "module:function" or "path/file.py:function".
+            returns a `gymnasium.Env` or a game of PettingZoo (see `planvec.pettingzoo`). The factory may be a
+            lambda, a closure or a function from a notebook, or be named: "module:function" or
+            "path/file.py:function".
         num_workers: Number of workers; 0 steps in this process; None takes one per available core, of this
             machine or of the cluster, or 0 if there is a kernel (`compiled`). Small blocking batches of
             Gymnasium's classic control and toy text are stepped in this process if that is faster, and no
@@ -459,7 +460,7 @@ def make(
             says what to do.
         WorkerStartError: A worker did not become ready. Its cause holds the remote traceback.
     """
-    if isinstance(env, gymnasium.Env):
+    if isinstance(env, gymnasium.Env) or is_game(env):
         raise TypeError(
             f"env: expected an id, an EnvSpec or a factory, got the environment {env}; every worker "
             "makes its own environment: pass a factory (lambda: make_it()), or open BatchEnv(PlanEnv(env)), "

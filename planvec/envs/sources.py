@@ -117,6 +117,12 @@ def import_named(where: str) -> Any:
         raise UnsupportedEnvError(text) from error
 
 
+def is_game(value: object) -> bool:
+    """Return whether a value is a game of PettingZoo."""
+    zoo: Any = sys.modules.get("pettingzoo.utils.env")
+    return zoo is not None and isinstance(value, (zoo.AECEnv, zoo.ParallelEnv))
+
+
 EnvSource = str | EnvSpec | Callable[[], Any] | Env
 
 
@@ -154,8 +160,7 @@ def make_env(
             import_registrants()
             env = source()
     if not isinstance(env, gymnasium.Env):
-        zoo = sys.modules.get("pettingzoo.utils.env")
-        if zoo is not None and isinstance(env, (zoo.AECEnv, zoo.ParallelEnv)):
+        if is_game(env):
             from planvec.pettingzoo import as_gymnasium  # here, since it needs an extra
 
             return as_gymnasium(env)
