@@ -73,7 +73,9 @@ def environments() -> dict[str, Callable[[], Any]]:
     """Return a factory for each environment that is installed, by its name."""
     found: dict[str, Callable[[], Any]] = {"memory of the C library": Memory}
     if importlib.util.find_spec("panda_gym"):
-        found["PandaPush-v3"] = functools.partial(make_foreign, "gymnasium", "PandaPush-v3", "panda_gym")
+        found["PandaPush-v3"] = functools.partial(
+            make_foreign, "gymnasium", "PandaPush-v3", "panda_gym", max_episode_steps=10_000
+        )
     if importlib.util.find_spec("gym_super_mario_bros"):
         found["SuperMarioBros-v0"] = functools.partial(make_foreign, "mario", "SuperMarioBros-v0")
     return found
@@ -117,9 +119,10 @@ def measure_cost(depths: list[int]) -> None:
                 env.action_space.seed(0)
                 way = "by a fork" if codec.num_snapshots else "by replay"
                 state, depth = env.reset(seed=0).state, 0
+                nothing = np.zeros_like([env.action_space.sample()])  # random actions end an episode
                 for wanted in depths:
                     while depth < wanted:
-                        out = env.step_batch(np.array([env.action_space.sample()]), one(state))
+                        out = env.step_batch(nothing, one(state))
                         ended = bool(out.terminated[0] or out.truncated[0])
                         if ended:
                             break

@@ -23,11 +23,13 @@ def lazy_names(
                 raise ModuleNotFoundError(name=module)
             imported = importlib.import_module(module)
             value = imported if is_module else getattr(imported, name)
-        except ModuleNotFoundError as error:
+        except ImportError as error:
+            _check_gymnasium(error)
             if is_module and error.name == module:
                 raise AttributeError(f"module {package!r} has no attribute {name!r}") from None
             raise
         except AttributeError as error:
+            _check_gymnasium(error)
             # Else Python would take it for an unknown name of the package, and hide it.
             import traceback  # here: `import planvec` does not need it
 
@@ -43,3 +45,15 @@ def lazy_names(
         return sorted({*modules, *vars(sys.modules[package])})
 
     return get, names
+
+
+def _check_gymnasium(error: Exception) -> None:
+    """Say that Gymnasium is too old, if that explains an error."""
+    import importlib.metadata  # here: `import planvec` does not need it
+
+    found = importlib.metadata.version("gymnasium")
+    if tuple(map(int, found.split(".")[:2])) < (1, 1):
+        raise ImportError(
+            f"planvec needs gymnasium>=1.1, and {found} is installed, perhaps since another package asks for "
+            "it. Install both in environments of their own, or look for a newer version of that package"
+        ) from error

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 
 import planvec
+from planvec.codecs import verify
 from planvec.envs import find_source, make_env
+from planvec.lazy import lazy_names
 
 FRESH = """
 import planvec
@@ -213,3 +217,21 @@ def test_planvec_is_imported_beside_a_clone_too(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.stdout == "Codec\n", done.stderr
+
+
+def test_an_older_gymnasium_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.28.1")
+    get, _ = lazy_names("planvec", {"Missing": "planvec.errors"})
+    with pytest.raises(ImportError, match=r"planvec needs gymnasium>=1\.1, and 0\.28\.1 is installed"):
+        get("Missing")
+
+
+def test_a_warning_that_another_package_makes_an_error_does_not_end_make(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(verify, "warning_on_costs", lambda *_: "states are large")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # pytest does the same
+        with planvec.make("MiniGrid-Empty-5x5-v0", num_workers=0):
+            pass
+    assert "states are large" in caplog.text

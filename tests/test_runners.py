@@ -628,3 +628,79 @@ def test_a_late_draw_from_a_generator_that_nobody_seeds_is_refused(
 def test_limits_are_checked(arguments: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         planvec.Replayed(*arguments)
+
+
+class TwiceUsed(gymnasium.Env[Any, Any]):
+    """Remembers how often it was reset."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = spaces.Discrete(2)
+    num_resets = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.num_resets += 1
+        return self._seen(), {}
+
+    def step(self, action: Any) -> Any:
+        return self._seen(), 0.0, False, False, {}
+
+    def _seen(self) -> Any:
+        return np.array([float(self.num_resets)])
+
+
+def test_what_does_not_restart_is_told_to_begin_in_forks() -> None:
+    with pytest.raises(planvec.UnsupportedEnvError, match=r"codec=planvec\.Replayed\(resets_in_forks=True\)"):
+        planvec.make(TwiceUsed, num_workers=1, codec="replay")
+    with planvec.make(TwiceUsed, num_workers=1, codec=planvec.Replayed(resets_in_forks=True)) as env:
+        assert env.reset(seed=3).observation == 1
+
+
+class Deterministic(gymnasium.Env[Any, Any]):
+    """Counts; draws only where it passes a tenth number."""
+
+    observation_space = spaces.Discrete(1000)
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.number = 0
+        return self.number, {}
+
+    def step(self, action: Any) -> Any:
+        self.number += int(action)
+        if self.number // 10 > (self.number - int(action)) // 10:
+            self.number += int(self.np_random.integers(5))
+        return self.number, 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("in_forks", [False, True])
+def test_a_seed_from_which_nothing_was_drawn_is_no_part_of_a_state(in_forks: bool) -> None:
+    codec = planvec.Replayed(resets_in_forks=in_forks)
+    with planvec.make(Deterministic, num_workers=1, codec=codec) as env:
+        states = np.array([env.reset(seed=0).state] * 2)
+        same = env.step_batch(np.array([2, 2]), states, seeds=np.array([1, 2])).new_states
+        assert same[0] == same[1] == env.step_batch(np.array([2]), states[:1]).new_states[0]
+        drawn = env.step_batch(np.array([2, 2]), states, dt=5, seeds=np.array([1, 2]))
+        assert drawn.new_states[0] != drawn.new_states[1]
+        # Seeds decide about the draws of all steps of a row, also after some that drew nothing.
+        np.testing.assert_array_equal(drawn.observations, [10 + drawn_by(1), 10 + drawn_by(2)])
+        # A state goes on with the generator of the one before it where nothing was drawn.
+        expected = env.rollout_batch(states[:1], actions=np.full((1, 5), 2)).final_states
+        after = env.step_batch(np.array([2]), same[:1], dt=4)
+        np.testing.assert_array_equal(after.observations, env.observe(expected))
+
+
+def drawn_by(seed: int) -> int:
+    return int(np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed))).integers(5))
+
+
+def test_a_search_that_samples_chance_gets_as_deep_by_replay_as_with_copies() -> None:
+    plans = []
+    for codec in ("copied", "replay"):
+        with planvec.make(Deterministic, num_workers=0, codec=codec) as env:
+            state = env.reset(seed=0).state
+            planner = planvec.MCTS(num_simulations=60, transpositions=False)
+            plan = planner.plan(env, state, seed=0)
+            plans.append((plan.visit_counts.tolist(), plan.value, plan.depth_histogram.tolist()))
+    assert plans[0] == plans[1]

@@ -295,6 +295,13 @@ _REPLAY_ADVICE = (
 )
 
 
+_FORK_ADVICE = (
+    "The seed does not determine a reset, even of a new environment in a new process: begin reset with "
+    "super().reset(seed=seed), and draw only from self.np_random. If an info cannot be reproduced, leave it "
+    "out with info_keys="
+)
+
+
 class Layer(NamedTuple):
     """Holds a wrapper and the maker of its codec."""
 
@@ -319,7 +326,8 @@ def wrapper_layers(env: Env) -> list[Layer]:
 def select(base: object, codec: CodecChoice, layers: Sequence[Layer]) -> FamilyCodec:
     """Decide how the unwrapped environment is saved."""
     if codec == "replay" or isinstance(codec, Replayed):
-        return FamilyCodec(None, False, advice=_REPLAY_ADVICE)
+        in_forks = isinstance(codec, Replayed) and codec.resets_in_forks
+        return FamilyCodec(None, False, advice=_FORK_ADVICE if in_forks else _REPLAY_ADVICE)
     support = (
         WrapperSupport.BUILT_IN if all(layer.is_built_in for layer in layers) else WrapperSupport.REGISTERED
     )

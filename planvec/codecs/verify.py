@@ -367,15 +367,18 @@ def verify_codec(
         codec.set(value)
         walk.repeat(point, codec.observe(), comparison, len(walk.steps))
     observation, _ = codec.reset(0, None)
-    comparison = Comparison(f"{env}: after a second reset with the same seed", _RESET_ADVICE)
+    is_replayed = isinstance(codec, ReplayCodec)  # whose advice is about resets
+    second = advice if is_replayed else _RESET_ADVICE
+    comparison = Comparison(f"{env}: after a second reset with the same seed", second)
     walk.repeat(walk.points[0], observation, comparison, len(reference.outcomes))
     # The first steps of the walk are those of the environment alone. Truncations are not compared, since an
     # outer `TimeLimit` is left out of the walk. Neither are infos, which may contain the time of day.
-    comparison = Comparison(f"{env}: stepped by planvec instead of by itself", _REFERENCE_ADVICE)
+    alone = advice if is_replayed else _REFERENCE_ADVICE
+    comparison = Comparison(f"{env}: stepped by planvec instead of by itself", alone)
     comparison.check("observation", 0, reference.observation, walk.points[0].observation)
     for number, (expected, (_, outcome)) in enumerate(zip(reference.outcomes, walk.steps, strict=False), 1):
-        for name, first, second in zip(OUTCOME[:3], expected, outcome or (), strict=False):
-            comparison.check(name, number, first, second)
+        for name, before, after in zip(OUTCOME[:3], expected, outcome or (), strict=False):
+            comparison.check(name, number, before, after)
     return _digests_of(walk)
 
 

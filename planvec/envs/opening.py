@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +43,8 @@ from planvec.errors import InvalidBatchError, PlanvecError, UnsupportedEnvError
 from planvec.kernels import has_kernel, has_own_kernel, is_harmless, may_have_kernel, registered_kernels
 from planvec.rows import check_compiled, check_info_keys, wait_for
 from planvec.stepping import EnvStepper
+
+_log = logging.getLogger("planvec")
 
 
 @contextlib.contextmanager
@@ -223,7 +226,10 @@ class BatchEnv(EnvCalls[Mode]):
             backend = workers
         super().__init__(backend, blocking)
         if self._about.warning:
-            warnings.warn(self._about.warning, UserWarning, stacklevel=2)
+            try:
+                warnings.warn(self._about.warning, UserWarning, stacklevel=2)
+            except UserWarning:  # some packages make errors of all warnings, when they are imported
+                _log.warning("%s", self._about.warning)
 
     @property
     def num_workers(self) -> int:

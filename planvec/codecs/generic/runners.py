@@ -84,10 +84,20 @@ def _link_of(sock: socket.socket) -> str:
     return os.readlink(f"/proc/self/fd/{sock.fileno()}")
 
 
+def _mapped(flags: str) -> list[str]:
+    """Return the paths of what is mapped with some flags."""
+    lines = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
+    return [line[-1] for line in lines if line[1] == flags]
+
+
 def _shared_memory() -> list[str]:
     """Return the paths of what this process has mapped to write to it together with others."""
-    lines = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
-    return [line[-1] for line in lines if line[1] == "rw-s"]
+    return _mapped("rw-s")
+
+
+def _libraries() -> set[str]:
+    """Return the paths of the libraries that this process has loaded."""
+    return {*_mapped("r-xp")}
 
 
 def _is_written(fd: int) -> bool:
@@ -108,6 +118,7 @@ def _why_unsafe(known: Collection[str]) -> str:
     threads = sorted(name for name in names if not name.startswith("SDL"))
     if threads:
         return f"it has threads ({', '.join(threads)}), which a fork has not"
+    libraries = _libraries()
     for fd, link in _open_files().items():
         if link in _Host.files or link in known or link == "/dev/null":
             continue
@@ -115,6 +126,8 @@ def _why_unsafe(known: Collection[str]) -> str:
             return f"it uses a GPU ({link}), which a fork cannot"
         if link.startswith(("socket:", "pipe:")):
             return "it is connected to another process, to which a fork would be, too"
+        if link in libraries:  # it was loaded from memory, by a descriptor that nobody uses any more
+            continue
         if link.startswith("/") and not link.startswith(_OWN_MEMORY) and _is_written(fd):
             return f"it writes to {link}, to which a fork would, too"
     for path in _shared_memory():
