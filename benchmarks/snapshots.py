@@ -24,6 +24,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -189,7 +190,7 @@ def soak(seconds: float, seed: int) -> int:
     rng = random.Random(seed)
     limits = planvec.Replayed(num_snapshots=16, megabytes=256)
     counts = dict.fromkeys(("rows", "wrong", "killed runners", "killed workers", "batches given up"), 0)
-    most, pids = 0, set[int]()
+    most, most_memory, pids = 0, 0, set[int]()
     with (
         planvec.make(Memory, num_workers=2, codec=limits, max_restarts=10) as env,
         planvec.PlanEnv(functools.partial(Memory, 0.0), codec="replay") as reference,
@@ -209,6 +210,8 @@ def soak(seconds: float, seed: int) -> int:
                     runners = [pid for pid in descendants(worker.pid) if state(pid) not in ("Z", "")]
                     pids |= {worker.pid, *runners}
                     most = max(most, len(runners))
+                    if rng.random() < 0.02:
+                        most_memory = max(most_memory, sum(map(private_bytes, runners)))
                     if runners and rng.random() < 0.2:
                         _kill(rng.choice(runners), counts, "killed runners")
                     if rng.random() < 0.01:
@@ -234,7 +237,17 @@ def soak(seconds: float, seed: int) -> int:
     left = [pid for pid in pids if state(pid) not in ("Z", "")]
     print(", ".join(f"{number} {name}" for name, number in counts.items()))
     print(f"at most {most} runners of a worker at once (16 and those at work), {len(left)} processes left")
+    print(f"at most {most_memory / 1e6:.0f} MB of private memory of these (of 256)")
     return counts["wrong"] + len(left)
+
+
+def private_bytes(pid: int) -> int:
+    """Return the bytes that a process shares with no other; 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
 
 
 def _kill(pid: int, counts: dict[str, int], name: str) -> None:

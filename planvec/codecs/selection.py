@@ -296,7 +296,8 @@ _REPLAY_ADVICE = (
 
 
 _FORK_ADVICE = (
-    "The seed does not determine a reset, even of a new environment in a new process: begin reset with "
+    "The same seed and actions give other results, even in a new process: it draws from what its seed does "
+    "not determine, or depends on the time or on addresses of memory. Begin reset with "
     "super().reset(seed=seed), and draw only from self.np_random. If an info cannot be reproduced, leave it "
     "out with info_keys="
 )
