@@ -256,8 +256,10 @@ class ObjectGraph:
         return data, pickler.generators
 
     def _raise_unpicklable(self, attributes: list[dict[str, Any]], error: Exception) -> NoReturn:
-        """Raise the error of a failed pickle, with the name of the attribute that caused it."""
+        """Raise the error of a failed pickle, with the names of the attributes that caused it."""
         owners = [type(member.target).__name__ for member in self._members]
+        failed: dict[str, Exception] = {}
+        first = ""
         for owner, values in zip(owners, attributes, strict=False):
             for name, value in values.items():
                 try:
@@ -267,11 +269,17 @@ class ObjectGraph:
                 except UnsupportedEnvError as cause:
                     raise UnsupportedEnvError(f"{owner}.{name} holds a {cause}") from cause
                 except Exception as cause:
-                    raise UnsupportedEnvError(
-                        f"{owner}.{name}: {type(value).__name__} cannot be "
-                        f'pickled ({cause}). If it never changes, pass codec=planvec.Copied(["{name}"]). '
-                        f"{ADVICE}"
-                    ) from cause
+                    first = first or f"{owner}.{name}: {type(value).__name__} cannot be pickled ({cause})"
+                    failed.setdefault(name, cause)
+        if failed:
+            names, others = ", ".join(f'"{name}"' for name in failed), ", ".join([*failed][1:])
+            if others:
+                first += f"; nor can {others}. If they never change"
+            else:
+                first += ". If it never changes"
+            raise UnsupportedEnvError(f"{first}, pass codec=planvec.Copied([{names}]). {ADVICE}") from next(
+                iter(failed.values())
+            )
         raise UnsupportedEnvError(
             f"{owners[0]}: its attributes cannot be pickled ({error}). {ADVICE}"
         ) from error

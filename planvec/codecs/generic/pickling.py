@@ -15,6 +15,7 @@ import copyreg
 import functools
 import io
 import pickle
+import sys
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -140,7 +141,8 @@ def numbered_in(
 
 
 def _attribute_names(attributes: Mapping[str, object]) -> dict[str, str]:
-    return {f"attribute {name}": name for name in attributes}
+    # Equal names are one object in what follows, as Python's own compiler makes them.
+    return {f"attribute {name}": sys.intern(name) for name in attributes}
 
 
 def has_own_type(value: object) -> bool:

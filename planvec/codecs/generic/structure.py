@@ -175,10 +175,18 @@ _VALUES = (
 
 
 def without_constructor(obj: object) -> Any:
-    """Return the pickled form of an `EzPickle` object: its attributes, not its constructor's arguments."""
-    if not isinstance(obj, EzPickle):
+    """Return the pickled form of an `EzPickle` object or a space: its attributes alone."""
+    # `EzPickle` would call the constructor. `Space.__setstate__` makes names of attributes that are equal to
+    # those of other objects, but other strings, so that equal states would have different bytes.
+    if not isinstance(obj, (EzPickle, gymnasium.Space)) and not _is_old_space(type(obj)):
         return None
     return new_object, (type(obj),), attributes_of(obj), None, None, set_attributes
+
+
+@functools.cache
+def _is_old_space(cls: type) -> bool:
+    """Return whether a class is one of the spaces of `gym`."""
+    return any(base.__module__.startswith("gym.spaces.") for base in cls.__mro__)
 
 
 def new_object(cls: type) -> Any:

@@ -330,6 +330,11 @@ class Beside:
     def check_variables(self) -> None:
         """Check that no variable has changed since `begin`."""
         path = first_change(self._digests, self._digests_of_variables())
+        if path in self._spaces:
+            raise UnsupportedEnvError(
+                f"{type(self._env).__name__}: its steps change the space {path}, and spaces count as "
+                f"constant. Keep what changes in another attribute of self. {ADVICE}"
+            )
         if path:
             raise UnsupportedEnvError(
                 f"{type(self._env).__name__}: its steps change {path}, which is no attribute of the "
