@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from marks import needs_box2d
 
 import planvec
 from planvec.planners import PLANNERS
@@ -264,7 +265,7 @@ def test_a_wrong_limit_of_an_episode_is_named() -> None:
         ("Taxi-v4", {"is_rainy": True}, True),
         ("Taxi-v4", {"fickle_passenger": True}, True),
         ("Blackjack-v1", {}, True),
-        ("LunarLander-v3", {}, True),
+        pytest.param("LunarLander-v3", {}, True, marks=needs_box2d),
         ("ALE/Breakout-v5", {}, True),
         ("ALE/Breakout-v5", {"repeat_action_probability": 0.0}, False),
     ],
