@@ -43,6 +43,7 @@ def batch_of(space: Any, elements: list[Any]) -> Any:
 START_SLOWLY = ("spawn", "ray")
 QUICK = [backend for backend in BACKENDS if backend.name not in (*START_SLOWLY, "compiled")]
 MARKS = {
+    "Taxi-rainy-fickle": [since("1.2", "rain and fickle passengers of Taxi")],
     "CartPole-RepeatAction": [since("1.3", "the wrapper RepeatAction")],
     **{name: [needs_box2d] for name in ("LunarLander", "BipedalWalker-hardcore")},
 }
