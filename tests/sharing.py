@@ -751,7 +751,7 @@ class StructInfo(Walk):
         struct["n"] = self.t
         return {
             "struct": struct,
-            "when": np.datetime64("2026-01-01") + self.t,
+            "when": np.datetime64("2026-01-01") + np.timedelta64(self.t, "D"),
             "text": np.array(f"t{self.t:02}"),
         }
 

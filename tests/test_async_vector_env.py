@@ -23,6 +23,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.async_vector_env import _async_worker
 from marks import slow_after
 from methods import METHODS
+from older_gymnasium import since
 from processes import wait_until_dead
 from vectors import cartpole, kill_worker, processes_of, random_actions
 
@@ -46,13 +47,22 @@ def test_it_is_a_vector_env_with_gymnasiums_arguments_and_attributes() -> None:
     for name in (
         *("num_envs", "metadata", "render_mode", "closed", "single_observation_space", "single_action_space"),
         *("observation_space", "action_space", "shared_memory", "copy", "context", "daemon", "worker"),
-        *("observation_mode", "autoreset_mode", "max_concurrency", "spec"),
+        *("observation_mode", "autoreset_mode", "spec"),
     ):
         assert getattr(ours, name) == getattr(peer, name), name
     assert str(ours) == str(peer)
     ours.close()
     peer.close()
     assert ours.closed
+
+
+@since("1.4", "max_concurrency")
+def test_max_concurrency_is_an_attribute_as_gymnasiums() -> None:
+    for limit in (None, 2):
+        ours, peer = make(max_concurrency=limit), Peer([cartpole] * 3, max_concurrency=limit)
+        assert ours.max_concurrency == peer.max_concurrency == limit
+        ours.close()
+        peer.close()
 
 
 def test_metadata_is_a_copy() -> None:
@@ -212,10 +222,14 @@ def test_a_custom_worker_is_run_by_gymnasium() -> None:
     env.reset(seed=0)
     assert env.step([0, 1])[0].shape == (2, 4)
     env.close()
-    with pytest.raises(ValueError, match="must accept 8 arguments"):
-        AsyncVectorEnv([cartpole] * 2, worker=lambda index: None)
     with pytest.raises(ValueError, match=r"worker: expected None with \['num_workers'\]"):
         AsyncVectorEnv([cartpole] * 2, worker=_async_worker, num_workers=1)
+
+
+@since("1.4", "a check of the arguments of a custom worker")
+def test_gymnasium_checks_the_arguments_of_a_custom_worker() -> None:
+    with pytest.raises(ValueError, match="must accept 8 arguments"):
+        AsyncVectorEnv([cartpole] * 2, worker=lambda index: None)
 
 
 def test_max_concurrency_limits_the_workers() -> None:

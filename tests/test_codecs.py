@@ -1207,8 +1207,10 @@ def test_whether_an_observation_is_accepted_does_not_depend_on_its_neighbours(nu
 
 # -- wrappers on wrappers --------------------------------------------------------------------------
 
+# new in Gymnasium 1.3
+LACKING = [name for name in ("RepeatAction",) if not hasattr(wrappers, name)]
 COMPOSED = {
-    **{name: wrap for name, wrap in STATEFUL.items() if name != "RecordEpisodeStatistics"},
+    **{name: wrap for name, wrap in STATEFUL.items() if name not in ("RecordEpisodeStatistics", *LACKING)},
     "Momentum": Momentum,
 }
 

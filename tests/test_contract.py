@@ -17,6 +17,8 @@ from backends import BACKENDS, Backend, quick_or_slow
 from compare import assert_same, same_states, without_clock
 from environments import CASES, Case
 from gymnasium.vector.utils import concatenate, create_empty_array
+from marks import needs_box2d
+from older_gymnasium import since
 from walks import Step, gymnasium_walk
 
 import planvec
@@ -40,8 +42,15 @@ def batch_of(space: Any, elements: list[Any]) -> Any:
 
 START_SLOWLY = ("spawn", "ray")
 QUICK = [backend for backend in BACKENDS if backend.name not in (*START_SLOWLY, "compiled")]
+MARKS = {
+    "Taxi-rainy-fickle": [since("1.2", "rain and fickle passengers of Taxi")],
+    "CartPole-RepeatAction": [since("1.3", "the wrapper RepeatAction")],
+    **{name: [needs_box2d] for name in ("LunarLander", "BipedalWalker-hardcore")},
+}
 GIVEN = [
-    pytest.param((index, *param.values), id=f"{case.name}-{param.id}", marks=param.marks)
+    pytest.param(
+        (index, *param.values), id=f"{case.name}-{param.id}", marks=[*param.marks, *MARKS.get(case.name, [])]
+    )
     for index, case in enumerate(CASES)
     for param in quick_or_slow(BACKENDS, [QUICK[index % len(QUICK)]])
 ]

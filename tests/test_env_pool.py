@@ -23,7 +23,7 @@ from compare import assert_same
 from environments import Warehouse
 from faulty import ARMED, Faulty, TwoArguments, fault
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from marks import slow_after
+from marks import needs_box2d, slow_after
 from methods import METHODS
 from vectors import cartpole, kill_worker, processes_of, random_actions, walk
 
@@ -203,6 +203,7 @@ def test_a_branch_continues_from_the_same_state() -> None:
         assert notes[0] == notes[1] == notes[3]
 
 
+@needs_box2d
 def test_states_go_back_and_forth() -> None:
     with EnvPool([lander] * 2, num_workers=2) as pool:
         pool.reset(seed=1)

@@ -180,8 +180,9 @@ def test_an_uncaught_error_ends_the_interpreter_and_its_workers() -> None:
     "what", slow_after(1, ["env.step_batch(np.full(2, fault('hang')), state)", "signal.pause()"])
 )
 def test_ctrl_c_at_a_terminal_gives_one_traceback_and_ends_the_workers(
-    method: str, what: str, tmp_path: Path
+    method: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PYTHON_COLORS", "0")  # which Python 3.13 shows at terminals
     script = tmp_path / "script.py"
     script.write_text(parent_code(method, what))
     pid, terminal = pty.fork()

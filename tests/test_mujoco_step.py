@@ -46,6 +46,12 @@ def _log_of_mujoco_goes_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.chdir(tmp_path)  # it writes MUJOCO_LOG.TXT into the current directory
 
 
+needs_fast_steps = pytest.mark.skipif(
+    not hasattr(mujoco, "mj_copyData"),
+    reason="this MuJoCo lacks mj_copyData: no fast steps",
+)
+
+
 def make(env_id: str, **options: Any) -> Any:
     return gymnasium.make(env_id, **options).unwrapped
 
@@ -72,6 +78,7 @@ def assert_same_step(fast: Any, own: Any, action: Any) -> Any:
 
 
 @pytest.mark.parametrize(("env_id", "options"), OPTIONS)
+@needs_fast_steps
 def test_a_fast_step_gives_gymnasiums_bits(env_id: str, options: dict[str, Any]) -> None:
     """On the ground, in the air, and after its end as well."""
     fast, own = make_fast(env_id, **options), make(env_id, **options)
@@ -94,6 +101,7 @@ def test_a_fast_step_gives_gymnasiums_bits(env_id: str, options: dict[str, Any])
 
 
 @pytest.mark.parametrize("env_id", COVERED)
+@needs_fast_steps
 def test_planvec_steps_it_fast_and_as_gymnasium_does(env_id: str) -> None:
     own = gymnasium.make(env_id)
     rng = np.random.default_rng(0)
@@ -135,6 +143,7 @@ def test_leaving_the_info_out_changes_nothing_else(env_id: str) -> None:
 
 
 @pytest.mark.parametrize("position", [np.nan, np.inf, -np.inf, 1e200, 1e9])
+@needs_fast_steps
 def test_what_is_not_finite_is_not_healthy(position: float, monkeypatch: pytest.MonkeyPatch) -> None:
     simulate = mujoco.mj_step
     is_planted = False
@@ -197,6 +206,7 @@ def test_an_environment_that_is_watched_draws_every_step() -> None:
     assert not is_fast(env)
 
 
+@needs_fast_steps
 def test_a_second_opening_looks_the_weights_up_again() -> None:
     fast, own = make_fast("HalfCheetah-v5"), make("HalfCheetah-v5", ctrl_cost_weight=7.0)
     fast._ctrl_cost_weight = 7.0
@@ -207,6 +217,7 @@ def test_a_second_opening_looks_the_weights_up_again() -> None:
     assert_same_step(fast, own, np.full(6, 0.5, np.float32))
 
 
+@needs_fast_steps
 def test_an_action_of_another_form_is_treated_as_gymnasium_does() -> None:
     fast, own = make_fast("HalfCheetah-v5"), make("HalfCheetah-v5")
     for env in (fast, own):
@@ -244,6 +255,7 @@ CHANGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("env_id", COVERED)
+@needs_fast_steps
 def test_a_changed_attribute_counts_from_the_next_step_on(env_id: str) -> None:
     for name, value in CHANGES.items():
         own, fast = make(env_id), make_fast(env_id)
@@ -260,6 +272,7 @@ def test_a_changed_attribute_counts_from_the_next_step_on(env_id: str) -> None:
 
 
 @pytest.mark.parametrize("env_id", COVERED)
+@needs_fast_steps
 def test_a_changed_model_counts_from_the_next_step_on(env_id: str) -> None:
     own, fast = make(env_id), make_fast(env_id)
     own.reset(seed=1)

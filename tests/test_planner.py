@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from marks import needs_box2d
+from older_gymnasium import since
 
 import planvec
 from planvec.planners import PLANNERS
@@ -261,10 +263,10 @@ def test_a_wrong_limit_of_an_episode_is_named() -> None:
         ("FrozenLake-v1", {}, True),
         ("FrozenLake-v1", {"is_slippery": False}, False),
         ("Taxi-v4", {}, False),
-        ("Taxi-v4", {"is_rainy": True}, True),
-        ("Taxi-v4", {"fickle_passenger": True}, True),
+        pytest.param("Taxi-v4", {"is_rainy": True}, True, marks=since("1.2", "rain in Taxi")),
+        pytest.param("Taxi-v4", {"fickle_passenger": True}, True, marks=since("1.2", "fickle passengers")),
         ("Blackjack-v1", {}, True),
-        ("LunarLander-v3", {}, True),
+        pytest.param("LunarLander-v3", {}, True, marks=needs_box2d),
         ("ALE/Breakout-v5", {}, True),
         ("ALE/Breakout-v5", {"repeat_action_probability": 0.0}, False),
     ],

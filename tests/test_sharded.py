@@ -174,7 +174,9 @@ def test_what_a_dead_worker_had_not_begun_is_done_by_another_first() -> None:
         assert [len(request.dt) for request, _ in alone.pending] == [2, 2]
         alone.die(row=0)  # of the first; the second was not begun
         assert_complete(finish(promise, [alone]))
-        assert alone.done == [[1], [2], [3, 4], [5, 6], [7, 8]]
+        assert alone.done[:3] == [[1], [2], [3, 4]]
+        # A busy machine may have cut these into more chunks.
+        assert [row for chunk in alone.done[3:] for row in chunk] == [5, 6, 7, 8]
 
 
 def test_chunks_of_an_unknown_row_are_halved_until_it_is_known() -> None:

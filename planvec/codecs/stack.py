@@ -45,6 +45,8 @@ from planvec.codecs.wrappers import TimeLimitCodec, TransparentCodec, applies_fu
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import GENERATOR_FIELD, PLAYER_FIELD, SavedState, StateFormat, is_fixed
 
+_LARGEST = 2**31 - 1  # number of elapsed steps
+
 # -- Makes the codecs of the layers of one environment, before its first reset -------------------------------
 
 
@@ -521,10 +523,9 @@ class StackCodec(StateCodec):
                 for part, column in zip(self._parts, zip(*rows.values, strict=True), strict=True):
                     part.pack(column, out)
             if self.time_limit:
-                try:
-                    out["elapsed_steps"] = rows.elapsed
-                except OverflowError:  # the user has set it to the largest number
-                    out["elapsed_steps"] = np.minimum(rows.elapsed, np.iinfo(np.int32).max)
+                # The user may have set it to the largest number, and NumPy 1.26 wraps around there.
+                is_beyond = max(rows.elapsed, default=0) > _LARGEST
+                out["elapsed_steps"] = np.minimum(rows.elapsed, _LARGEST) if is_beyond else rows.elapsed
             out["terminated"] = rows.terminated
             out["truncated"] = rows.truncated
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 import secrets
 import textwrap
@@ -109,8 +110,8 @@ def help_text(declared: Field[Any]) -> str:
 
 def document_options(planner_class: type) -> None:
     """Add the section "Args" to the docstring of a planner, whose dataclass fields it declares."""
-    doc = planner_class.__doc__
-    if not doc or "\n    Args:\n" in doc:
+    doc = inspect.cleandoc(planner_class.__doc__ or "")  # as Python 3.13 does it itself
+    if not doc or "\nArgs:\n" in doc:
         return
     options: dict[str, Field[Any]] = {}
     for owner in planner_class.__mro__:  # its own options come first
@@ -121,10 +122,10 @@ def document_options(planner_class: type) -> None:
     lines = [f"{name}: {one.metadata[_HELP]}" for name, one in options.items() if _HELP in one.metadata]
     if not lines:
         return
-    wrap = textwrap.TextWrapper(width=108, initial_indent=" " * 8, subsequent_indent=" " * 12)
-    section = "\n".join(["    Args:", *(line for text in lines for line in wrap.wrap(text))])
-    text, raises, rest = doc.partition("    Raises:\n")
-    planner_class.__doc__ = f"{text.rstrip()}\n\n{section}\n\n{raises}{rest}".rstrip() + "\n    "
+    wrap = textwrap.TextWrapper(width=104, initial_indent=" " * 4, subsequent_indent=" " * 8)
+    section = "\n".join(["Args:", *(line for text in lines for line in wrap.wrap(text))])
+    text, raises, rest = doc.partition("Raises:\n")
+    planner_class.__doc__ = f"{text.rstrip()}\n\n{section}\n\n{raises}{rest}".rstrip()
 
 
 # -- The base class ------------------------------------------------------------------------------------------

@@ -52,8 +52,8 @@ _WITHOUT_RESULT = (
 )
 # instructions behind which the next one is reached by a jump alone
 _LEAVING = ("JUMP_FORWARD", "JUMP_BACKWARD", "RETURN_VALUE", "RETURN_CONST", "RAISE_", "RERAISE")
-# methods that run when a class is defined, once for all environments
-_AT_DEFINITION = ("__init_subclass__", "__set_name__")
+# methods that run when a class is defined, once for all environments, or that say what its annotations are
+_AT_DEFINITION = ("__init_subclass__", "__set_name__", "__annotate__", "__annotate_func__")
 # methods whose first argument is the class without a decorator
 _OF_CLASSES = ("__new__", "__class_getitem__")
 # functions of numpy.random that use its global generator without being methods of it

@@ -256,8 +256,8 @@ def _parts(value: object) -> list[Any]:
         return cell_contents([value])
     if isinstance(value, functools.partial):
         return [value.func, value.args, value.keywords]
-    if isinstance(value, itertools.cycle):
-        return _cycle(value)
+    if isinstance(value, itertools.cycle) and sys.version_info < (3, 14):
+        return _cycle(value)  # newer versions of Python do not tell what iterators of itertools hold
     if isinstance(value, gymnasium.Space):  # without the generator
         left_out = ("_np_random", "low_repr", "high_repr")  # the texts that its `repr` keeps
         return _flat(pair for pair in sorted(vars(value).items()) if pair[0] not in left_out)
