@@ -295,7 +295,8 @@ class RlCard(gymnasium.Env[Any, Any]):
     def __init__(self, name: str) -> None:
         import rlcard
 
-        self.game = rlcard.make(name)
+        # Some games draw the dealer once, in the first reset.
+        self.game = rlcard.make(name, {"seed": 0})
         self.action_space = spaces.Discrete(self.game.num_actions)
         shape = np.shape(self.game.reset()[0]["obs"])
         self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
@@ -343,7 +344,10 @@ def _trading(name: str) -> Any:
     frame = pandas.DataFrame(prices, columns=["open", "high", "low", "close", "volume"])
     frame.index = pandas.date_range("2024-01-01", periods=500, freq="h")
     frame["feature_close"] = frame["close"].pct_change().fillna(0)
-    return gym_trading_env.environments.TradingEnv(frame, positions=[-1, 0, 1], verbose=0, name=name)
+    # Without a first position, it draws one from the global generator.
+    return gym_trading_env.environments.TradingEnv(
+        frame, positions=[-1, 0, 1], initial_position=0, verbose=0, name=name
+    )
 
 
 def _metaworld(name: str) -> Any:
@@ -377,6 +381,34 @@ class Text(gymnasium.Env[Any, Any]):
         return self.state.feedback, float(score), done, False, {}
 
 
+def _robosuite(name: str) -> Any:
+    import robosuite
+    from robosuite.wrappers import GymWrapper
+
+    robots = ["Panda", "Panda"] if name.startswith("TwoArm") else "Panda"
+    env = robosuite.make(
+        name, robots=robots, has_renderer=False, has_offscreen_renderer=False, use_camera_obs=False
+    )
+    return GymWrapper(env)
+
+
+def _grid2op(name: str) -> Any:
+    import grid2op
+    from grid2op.gym_compat import BoxGymObsSpace, DiscreteActSpace, GymEnv
+
+    grid = grid2op.make(name, test=True)
+    env = GymEnv(grid)
+    env.observation_space = BoxGymObsSpace(grid.observation_space)
+    env.action_space = DiscreteActSpace(grid.action_space, attr_to_keep=["set_bus"])
+    return env
+
+
+def _simglucose(name: str) -> Any:
+    from simglucose.envs import T1DSimGymnaisumEnv
+
+    return gymnasium.wrappers.TimeLimit(T1DSimGymnaisumEnv(patient_name=name), 200)
+
+
 def _retro(name: str) -> Any:
     import stable_retro
 
@@ -401,6 +433,9 @@ _MAKERS: dict[str, Any] = {
     "trading": _trading,
     "metaworld": _metaworld,
     "textworld": Text,
+    "robosuite": _robosuite,
+    "grid2op": _grid2op,
+    "simglucose": _simglucose,
 }
 
 
@@ -507,7 +542,7 @@ GROUPS = {
     ),
     "grids": Group(
         (
-            *("minigrid", "imageio", "lbforaging", "rware", "rlcard", "gym-simplegrid"),
+            *("minigrid", "lbforaging", "rware", "rlcard", "gym-simplegrid"),
             *("gymnasium-snake-game", "laser-learning-environment", "gym-trading-env"),
         ),
         {
@@ -516,7 +551,7 @@ GROUPS = {
                 *("MiniGrid-MultiRoom-N6-v0", "MiniGrid-LavaCrossingS9N2-v0"),
                 *("MiniGrid-ObstructedMaze-Full-v1", "MiniGrid-KeyCorridorS6R3-v0"),
                 *("MiniGrid-Dynamic-Obstacles-8x8-v0", "MiniGrid-MemoryS13Random-v0"),
-                *("MiniGrid-WFC-MazeSimple-v0", "BabyAI-BossLevel-v0"),
+                "BabyAI-BossLevel-v0",
             ),
             **_kind("team", "Foraging-8x8-2p-2f-v3", "Foraging-10x10-4p-3f-coop-v3", module="lbforaging"),
             **_kind("team", "rware-tiny-2ag-v2", "rware-small-4ag-hard-v2", module="rware"),
@@ -574,5 +609,30 @@ GROUPS = {
             **_ids("gym_aloha", "gym_aloha/AlohaInsertion-v0", "gym_aloha/AlohaTransferCube-v0"),
         },
     ),
+    "robosuite": Group(
+        ("robosuite", "h5py", "mujoco<3.4"),
+        _kind("robosuite", "Lift", "Door", "NutAssembly", "TwoArmHandover"),
+    ),
+    "pybullet": Group(
+        ("pybullet-envs-gymnasium", "pyflyt"),
+        {
+            **_both(_ids("pybullet_envs_gymnasium", "HopperBulletEnv-v0")),
+            **_replayed(_ids("pybullet_envs_gymnasium", "HalfCheetahBulletEnv-v0", "AntBulletEnv-v0")),
+            **_in_forks(_ids("pybullet_envs_gymnasium", "HopperBulletEnv-v0", "AntBulletEnv-v0")),
+            **_replayed(_ids("pybullet_envs_gymnasium", "InvertedPendulumSwingupBulletEnv-v0")),
+            **_in_forks(_ids("pybullet_envs_gymnasium", "ReacherBulletEnv-v0")),
+            **_both(_ids("PyFlyt.gym_envs", "PyFlyt/QuadX-Hover-v4")),
+            **_in_forks(_ids("PyFlyt.gym_envs", "PyFlyt/QuadX-Hover-v4")),
+        },
+    ),
+    "energy": Group(
+        ("grid2op", "gym-anm", "gym-electric-motor"),
+        {
+            **_both(_kind("grid2op", "rte_case5_example", "l2rpn_case14_sandbox")),
+            **_ids("gym_anm", "ANM6Easy-v0"),
+            **_ids("gym_electric_motor", "Cont-CC-PMSM-v0", "Finite-SC-PermExDc-v0"),
+        },
+    ),
+    "simglucose": Group(("simglucose", "numpy<2"), _both(_kind("simglucose", "adolescent#002", "adult#001"))),
 }
 """Name of the virtual environment -> the group."""
