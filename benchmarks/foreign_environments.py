@@ -253,6 +253,69 @@ class Gymnax(gymnasium.Env[Any, Any]):
         return np.asarray(observation, np.float32), float(reward), bool(done), False, {}
 
 
+class Jumanji(gymnasium.Env[Any, Any]):
+    """Plays an environment of Jumanji. It flattens the observations."""
+
+    def __init__(self, name: str) -> None:
+        import jax
+        import jumanji
+
+        env = jumanji.make(name)
+        self.begin, self.advance = jax.jit(env.reset), jax.jit(env.step)
+        spec = env.action_spec
+        values = np.asarray(spec.num_values)
+        self.action_space = spaces.MultiDiscrete(values) if values.ndim else spaces.Discrete(int(values))
+        step = self.begin(jax.random.PRNGKey(0))[1]
+        shape = self._flat(step).shape
+        self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        import jax
+
+        super().reset(seed=seed)
+        self.state, step = self.begin(jax.random.PRNGKey(int(self.np_random.integers(2**31))))
+        return self._flat(step), {}
+
+    def step(self, action: Any) -> Any:
+        self.state, step = self.advance(self.state, action)
+        is_over = bool(step.last())
+        return self._flat(step), float(step.reward), is_over and step.discount == 0, is_over, {}
+
+    def _flat(self, step: Any) -> Any:
+        import jax
+
+        return np.concatenate(
+            [np.ravel(leaf).astype(np.float32) for leaf in jax.tree.leaves(step.observation)]
+        )
+
+
+class Navix(gymnasium.Env[Any, Any]):
+    """Plays an environment of NAVIX."""
+
+    def __init__(self, name: str) -> None:
+        import jax
+        import navix
+
+        env = navix.make(name)
+        self.begin, self.advance = jax.jit(env.reset), jax.jit(env.step)
+        self.action_space = spaces.Discrete(len(env.action_set))
+        shape = self.begin(jax.random.PRNGKey(0)).observation.shape
+        self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        import jax
+
+        super().reset(seed=seed)
+        self.timestep = self.begin(jax.random.PRNGKey(int(self.np_random.integers(2**31))))
+        return np.asarray(self.timestep.observation, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.timestep = self.advance(self.timestep, int(action))
+        step = self.timestep
+        observation = np.asarray(step.observation, np.float32)
+        return observation, float(step.reward), bool(step.is_termination()), bool(step.is_truncation()), {}
+
+
 def _bsuite(name: str) -> Any:
     import bsuite
 
@@ -403,6 +466,37 @@ def _grid2op(name: str) -> Any:
     return env
 
 
+class Trains(gymnasium.Env[Any, Any]):
+    """Drives all trains of Flatland. `name` is the number of trains."""
+
+    def __init__(self, name: str) -> None:
+        from flatland.envs.line_generators import sparse_line_generator
+        from flatland.envs.observations import GlobalObsForRailEnv
+        from flatland.envs.rail_env import RailEnv
+        from flatland.envs.rail_generators import sparse_rail_generator
+
+        self.env = RailEnv(
+            *(30, 30),
+            rail_generator=sparse_rail_generator(max_num_cities=3),
+            line_generator=sparse_line_generator(),
+            number_of_agents=int(name),
+            obs_builder_object=GlobalObsForRailEnv(),
+        )
+        self.action_space = spaces.MultiDiscrete([5] * int(name))
+        self.observation_space = spaces.Box(-np.inf, np.inf, (int(name), 30, 30, 23), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self._stacked(self.env.reset(random_seed=int(self.np_random.integers(2**31)))[0]), {}
+
+    def step(self, action: Any) -> Any:
+        observations, rewards, dones, _ = self.env.step(dict(enumerate(action.tolist())))
+        return self._stacked(observations), float(sum(rewards.values())), dones["__all__"], False, {}
+
+    def _stacked(self, observations: Any) -> Any:
+        return np.array([np.concatenate(parts, axis=2) for parts in observations.values()], np.float32)
+
+
 def _simglucose(name: str) -> Any:
     from simglucose.envs import T1DSimGymnaisumEnv
 
@@ -433,6 +527,9 @@ _MAKERS: dict[str, Any] = {
     "trading": _trading,
     "metaworld": _metaworld,
     "textworld": Text,
+    "jumanji": Jumanji,
+    "navix": Navix,
+    "flatland": Trains,
     "robosuite": _robosuite,
     "grid2op": _grid2op,
     "simglucose": _simglucose,
@@ -566,19 +663,19 @@ GROUPS = {
             **_kind("trading", "BTCUSD"),
         },
     ),
-    "pins": Group(
-        ("gymnasium-search-race", "memory-gym", "pygame"),
+    "search-race": Group(
+        ("gymnasium-search-race", "torch==2.13.0"),
+        _ids(
+            "gymnasium_search_race",
+            *("gymnasium_search_race/SearchRaceDiscrete-v3", "gymnasium_search_race/MadPodRacing-v2"),
+            "gymnasium_search_race/MadPodRacingBlocker-v2",
+        ),
+    ),
+    "memory-gym": Group(
+        ("memory-gym", "pygame"),
         {
-            **_ids(
-                "gymnasium_search_race",
-                *("gymnasium_search_race/SearchRaceDiscrete-v3", "gymnasium_search_race/MadPodRacing-v2"),
-                "gymnasium_search_race/MadPodRacingBlocker-v2",
-            ),
-            **_ids(
-                "memory_gym",
-                *("MortarMayhem-Grid-v0", "MysteryPath-Grid-v0", "SearingSpotlights-v0"),
-                "Endless-MysteryPath-v0",
-            ),
+            **_both(_ids("memory_gym", "MortarMayhem-Grid-v0", "SearingSpotlights-v0")),
+            **_replayed(_ids("memory_gym", "MysteryPath-Grid-v0", "Endless-MysteryPath-v0")),
         },
         ("--no-deps",),
     ),
@@ -634,5 +731,15 @@ GROUPS = {
         },
     ),
     "simglucose": Group(("simglucose", "numpy<2"), _both(_kind("simglucose", "adolescent#002", "adult#001"))),
+    "flatland": Group(("flatland-rl",), _both(_kind("flatland", "3"))),
+    "jumanji": Group(
+        ("jumanji",),
+        _kind(
+            "jumanji",
+            *("Game2048-v1", "Minesweeper-v0", "RubiksCube-v0", "Sudoku-very-easy-v0", "JobShop-v0"),
+            *("Knapsack-v1", "Maze-v0", "RobotWarehouse-v0", "Snake-v1", "TSP-v1", "PacMan-v1"),
+        ),
+    ),
+    "navix": Group(("navix",), _kind("navix", "Navix-Empty-8x8-v0", "Navix-DoorKey-6x6-v0")),
 }
 """Name of the virtual environment -> the group."""
