@@ -6,10 +6,13 @@ environment. Some games have another interface than Gymnasium's. The adapters ar
 
 from __future__ import annotations
 
+import functools
 import importlib
+import os
 import string
 import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -253,15 +256,22 @@ class Gymnax(gymnasium.Env[Any, Any]):
         return np.asarray(observation, np.float32), float(reward), bool(done), False, {}
 
 
+@functools.cache
+def _compiled(package: str, name: str) -> tuple[Any, Any, Any]:
+    """Return an environment in JAX, and its compiled functions, which all instances share."""
+    import jax
+
+    env = importlib.import_module(package).make(name)
+    return env, jax.jit(env.reset), jax.jit(env.step)
+
+
 class Jumanji(gymnasium.Env[Any, Any]):
     """Plays an environment of Jumanji. It flattens the observations."""
 
     def __init__(self, name: str) -> None:
         import jax
-        import jumanji
 
-        env = jumanji.make(name)
-        self.begin, self.advance = jax.jit(env.reset), jax.jit(env.step)
+        env, self.begin, self.advance = _compiled("jumanji", name)
         spec = env.action_spec
         values = np.asarray(spec.num_values)
         self.action_space = spaces.MultiDiscrete(values) if values.ndim else spaces.Discrete(int(values))
@@ -279,7 +289,7 @@ class Jumanji(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         self.state, step = self.advance(self.state, action)
         is_over = bool(step.last())
-        return self._flat(step), float(step.reward), is_over and step.discount == 0, is_over, {}
+        return self._flat(step), float(step.reward), is_over and bool(step.discount == 0), is_over, {}
 
     def _flat(self, step: Any) -> Any:
         import jax
@@ -294,10 +304,8 @@ class Navix(gymnasium.Env[Any, Any]):
 
     def __init__(self, name: str) -> None:
         import jax
-        import navix
 
-        env = navix.make(name)
-        self.begin, self.advance = jax.jit(env.reset), jax.jit(env.step)
+        env, self.begin, self.advance = _compiled("navix", name)
         self.action_space = spaces.Discrete(len(env.action_set))
         shape = self.begin(jax.random.PRNGKey(0)).observation.shape
         self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
@@ -414,6 +422,8 @@ def _trading(name: str) -> Any:
 
 
 def _metaworld(name: str) -> Any:
+    import metaworld  # noqa: F401
+
     return gymnasium.make("Meta-World/MT1", env_name=name, seed=0)
 
 
@@ -503,6 +513,18 @@ def _simglucose(name: str) -> Any:
     return gymnasium.wrappers.TimeLimit(T1DSimGymnaisumEnv(patient_name=name), 200)
 
 
+def _sumo(name: str) -> Any:
+    import sumo
+
+    os.environ["SUMO_HOME"] = sumo.SUMO_HOME
+    import sumo_rl
+
+    stem = Path(sumo_rl.__file__).parent / "nets" / name / name
+    return sumo_rl.SumoEnvironment(
+        net_file=f"{stem}.net.xml", route_file=f"{stem}.rou.xml", single_agent=True, sumo_warnings=False
+    )
+
+
 def _retro(name: str) -> Any:
     import stable_retro
 
@@ -533,6 +555,7 @@ _MAKERS: dict[str, Any] = {
     "robosuite": _robosuite,
     "grid2op": _grid2op,
     "simglucose": _simglucose,
+    "sumo": _sumo,
 }
 
 
@@ -657,6 +680,7 @@ GROUPS = {
                 *("leduc-holdem", "limit-holdem", "no-limit-holdem", "blackjack"),
                 *("uno", "gin-rummy", "mahjong", "bridge"),
             ),
+            **_replayed(_kind("rlcard", "gin-rummy")),
             **_ids("gym_simplegrid", "SimpleGrid-8x8-v0"),
             **_ids("gymnasium_snake_game", "Snake-v1"),
             **_kind("lle", "3", "6"),
@@ -686,7 +710,7 @@ GROUPS = {
             *("popgym-AutoencodeEasy-v0", "popgym-BattleshipEasy-v0", "popgym-ConcentrationEasy-v0"),
             *("popgym-CountRecallMedium-v0", "popgym-HigherLowerEasy-v0", "popgym-MineSweeperEasy-v0"),
             *("popgym-MultiarmedBanditEasy-v0", "popgym-NoisyPositionOnlyPendulumEasy-v0"),
-            *("popgym-RepeatPreviousHard-v0", "popgym-VelocityOnlyCartPoleEasy-v0"),
+            *("popgym-RepeatPreviousHard-v0", "popgym-VelocityOnlyCartpoleEasy-v0"),
         ),
     ),
     "emulators": Group(
@@ -703,7 +727,7 @@ GROUPS = {
         ("metaworld", "gym-aloha", "mujoco<4"),
         {
             **_kind("metaworld", "reach-v3", "assembly-v3", "door-open-v3"),
-            **_ids("gym_aloha", "gym_aloha/AlohaInsertion-v0", "gym_aloha/AlohaTransferCube-v0"),
+            **_ids("gym_aloha", "gym_aloha/AlohaInsertion-v0"),
         },
     ),
     "robosuite": Group(
@@ -741,5 +765,14 @@ GROUPS = {
         ),
     ),
     "navix": Group(("navix",), _kind("navix", "Navix-Empty-8x8-v0", "Navix-DoorKey-6x6-v0")),
+    "myosuite": Group(
+        ("myosuite", "gymnasium<1.3"),
+        _ids(
+            "myosuite",
+            *("motorFingerReachFixed-v0", "myoElbowPose1D6MRandom-v0", "myoHandReachFixed-v0"),
+            *("myoHandPenTwirlFixed-v0", "myoLegWalk-v0"),
+        ),
+    ),
+    "sumo": Group(("sumo-rl", "eclipse-sumo"), _both(_kind("sumo", "single-intersection"))),
 }
 """Name of the virtual environment -> the group."""
