@@ -427,19 +427,25 @@ def _metaworld(name: str) -> Any:
     return gymnasium.make("Meta-World/MT1", env_name=name, seed=0)
 
 
+@functools.cache
+def _game(name: str) -> Any:
+    """Write and compile a game of TextWorld."""
+    import textworld
+
+    options = textworld.GameOptions()
+    options.nb_rooms, options.nb_objects, options.quest_length, options.seeds = 4, 6, 3, int(name)
+    options.path = f"{tempfile.mkdtemp()}/game.z8"
+    return textworld.make(options)[0]
+
+
 class Text(gymnasium.Env[Any, Any]):
-    """Plays a game of TextWorld, which is written and compiled here. An action is the number of a command."""
+    """Plays a game of TextWorld. An action is the number of a command."""
 
     def __init__(self, name: str) -> None:
         import textworld
 
-        options = textworld.GameOptions()
-        options.nb_rooms, options.nb_objects, options.quest_length, options.seeds = 4, 6, 3, int(name)
-        folder = tempfile.mkdtemp()
-        options.path = f"{folder}/game.z8"
-        path, _ = textworld.make(options)
         infos = textworld.EnvInfos(admissible_commands=True, score=True)
-        self.env = textworld.start(path, infos)
+        self.env = textworld.start(_game(name), infos)
         self.action_space = spaces.Discrete(64)
         self.observation_space = spaces.Text(4000, charset=string.printable)
 
@@ -452,6 +458,21 @@ class Text(gymnasium.Env[Any, Any]):
         commands = sorted(self.state.admissible_commands)
         self.state, score, done = self.env.step(commands[int(action) % len(commands)])
         return self.state.feedback, float(score), done, False, {}
+
+
+class NetHack(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Passes the seed of a reset on to NetHack, which has generators of its own."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed is not None:
+            self.env.unwrapped.seed(core=seed, disp=seed, reseed=False)  # type: ignore[attr-defined]
+        return self.env.reset(seed=seed, options=options)
+
+
+def _nethack(name: str) -> Any:
+    import nle  # noqa: F401
+
+    return NetHack(gymnasium.make(name, savedir=None))
 
 
 def _robosuite(name: str) -> Any:
@@ -556,6 +577,7 @@ _MAKERS: dict[str, Any] = {
     "grid2op": _grid2op,
     "simglucose": _simglucose,
     "sumo": _sumo,
+    "nethack": _nethack,
 }
 
 
@@ -718,8 +740,9 @@ GROUPS = {
         {
             **_both(_ids("vizdoom.gymnasium_wrapper", "VizdoomBasic-v1")),
             **_replayed(_ids("vizdoom.gymnasium_wrapper", "VizdoomDefendCenter-v1")),
-            **_both(_ids("nle", "NetHackScore-v0")),
-            **_in_forks(_ids("nle", "NetHackScore-v0")),
+            **_both(_kind("nethack", "NetHackScore-v0")),
+            **_in_forks(_kind("nethack", "NetHackScore-v0")),
+            **_replayed(_kind("nethack", "NetHackStaircase-v0")),
             **_both(_kind("textworld", "1234")),
         },
     ),
