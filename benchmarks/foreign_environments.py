@@ -797,5 +797,13 @@ GROUPS = {
         ),
     ),
     "sumo": Group(("sumo-rl", "eclipse-sumo"), _both(_kind("sumo", "single-intersection"))),
+    "bluesky": Group(
+        ("bluesky-gym", "numpy<2"),
+        {
+            **_both(_ids("bluesky_gym", "DescentEnv-v0", register="register_envs")),
+            **_in_forks(_ids("bluesky_gym", "DescentEnv-v0", register="register_envs")),
+            **_replayed(_ids("bluesky_gym", "HorizontalCREnv-v0", register="register_envs")),
+        },
+    ),
 }
 """Name of the virtual environment -> the group."""
