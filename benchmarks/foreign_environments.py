@@ -798,7 +798,7 @@ GROUPS = {
     ),
     "sumo": Group(("sumo-rl", "eclipse-sumo"), _both(_kind("sumo", "single-intersection"))),
     "bluesky": Group(
-        ("bluesky-gym", "numpy<2"),
+        ("bluesky-gym", "numpy<2.4"),
         {
             **_both(_ids("bluesky_gym", "DescentEnv-v0", register="register_envs")),
             **_in_forks(_ids("bluesky_gym", "DescentEnv-v0", register="register_envs")),
