@@ -779,15 +779,17 @@ GROUPS = {
     ),
     "simglucose": Group(("simglucose", "numpy<2"), _both(_kind("simglucose", "adolescent#002", "adult#001"))),
     "flatland": Group(("flatland-rl",), _both(_kind("flatland", "3"))),
-    "jumanji": Group(
-        ("jumanji",),
-        _kind(
-            "jumanji",
-            *("Game2048-v1", "Minesweeper-v0", "RubiksCube-v0", "Sudoku-very-easy-v0", "JobShop-v0"),
-            *("Knapsack-v1", "Maze-v0", "RobotWarehouse-v0", "Snake-v1", "TSP-v1", "PacMan-v1"),
-        ),
+    "jax": Group(
+        ("jumanji", "navix"),
+        {
+            **_kind(
+                "jumanji",
+                *("Game2048-v1", "RubiksCube-v0", "Knapsack-v1", "Maze-v0"),
+                *("RobotWarehouse-v0", "Snake-v1", "TSP-v1", "PacMan-v1"),
+            ),
+            **_kind("navix", "Navix-Empty-8x8-v0", "Navix-DoorKey-6x6-v0"),
+        },
     ),
-    "navix": Group(("navix",), _kind("navix", "Navix-Empty-8x8-v0", "Navix-DoorKey-6x6-v0")),
     "myosuite": Group(
         ("myosuite", "gymnasium<1.3"),
         _ids(
