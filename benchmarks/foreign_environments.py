@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import random
 import string
 import tempfile
 from dataclasses import dataclass, field
@@ -169,6 +170,83 @@ class OldGym(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         observation, reward, done, _ = self.env.step(int(action))
         return np.array(observation), float(reward), bool(done), False, {}
+
+
+def _sokoban(name: str) -> Any:
+    import gym
+    import gym_sokoban  # noqa: F401
+
+    return Sokoban(gym.make(name).unwrapped, spaces.Box(0, 255, (112, 112, 3), np.uint8), 9)
+
+
+class Sokoban(OldGym):
+    """Plays Sokoban, whose rooms are drawn from two global generators. It seeds both."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed is not None:
+            random.seed(seed)
+            np.random.seed(seed)
+        return super().reset(seed=seed)
+
+
+class Overcooked(gymnasium.Env[Any, Any]):
+    """Plays both cooks of a layout of Overcooked."""
+
+    def __init__(self, name: str) -> None:
+        from overcooked_ai_py.mdp.actions import Action
+        from overcooked_ai_py.mdp.overcooked_env import OvercookedEnv
+        from overcooked_ai_py.mdp.overcooked_mdp import OvercookedGridworld
+
+        self.actions = Action.INDEX_TO_ACTION
+        self.rules = OvercookedGridworld.from_layout_name(name)
+        self.env = OvercookedEnv.from_mdp(self.rules, horizon=200, info_level=0)
+        self.action_space = spaces.MultiDiscrete([len(self.actions)] * 2)
+        shape = self._view().shape
+        self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.env.reset()
+        return self._view(), {}
+
+    def step(self, action: Any) -> Any:
+        _, reward, done, _ = self.env.step([self.actions[index] for index in action])
+        return self._view(), float(reward), False, bool(done), {}
+
+    def _view(self) -> Any:
+        return np.array(self.rules.lossless_state_encoding(self.env.state), np.float32)
+
+
+class ConnectX(gymnasium.Env[Any, Any]):
+    """Plays both sides of ConnectX, of Kaggle. A full column becomes another one."""
+
+    def __init__(self, name: str) -> None:
+        import kaggle_environments
+
+        self.game = kaggle_environments.make(name)
+        self.action_space = spaces.Discrete(7)
+        self.observation_space = spaces.Box(0, 2, (42,), np.int8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.game.reset(2)
+        return self._board(), {}
+
+    def step(self, action: Any) -> Any:
+        free = np.flatnonzero(self._board()[:7] == 0)
+        column = int(free[int(action) % len(free)])
+        player = 0 if self.game.state[0].status == "ACTIVE" else 1
+        self.game.step([column if index == player else None for index in range(2)])
+        return self._board(), float(self.game.state[0].reward or 0), self.game.done, False, {}
+
+    def _board(self) -> Any:
+        return np.array(self.game.state[0].observation.board, np.int8)
+
+
+def _ocatari(name: str) -> Any:
+    from ocatari.core import OCAtari
+
+    return OCAtari(name, mode="ram", hud=False, obs_mode="obj")
 
 
 def _crafter(name: str) -> Any:
@@ -577,6 +655,10 @@ _MAKERS: dict[str, Any] = {
     "grid2op": _grid2op,
     "simglucose": _simglucose,
     "sumo": _sumo,
+    "sokoban": _sokoban,
+    "overcooked": Overcooked,
+    "kaggle": ConnectX,
+    "ocatari": _ocatari,
     "nethack": _nethack,
 }
 
@@ -807,5 +889,14 @@ GROUPS = {
             **_replayed(_ids("bluesky_gym", "HorizontalCREnv-v0", register="register_envs")),
         },
     ),
+    "old-gym": Group(
+        ("gym", "gym-sokoban", "overcooked-ai"),
+        {
+            **_both(_kind("sokoban", "Sokoban-small-v0")),
+            **_kind("overcooked", "cramped_room", "coordination_ring"),
+        },
+    ),
+    "kaggle": Group(("kaggle-environments",), _both(_kind("kaggle", "connectx"))),
+    "ocatari": Group(("ocatari", "ale-py"), _both(_kind("ocatari", "ALE/Pong-v5"))),
 }
 """Name of the virtual environment -> the group."""
