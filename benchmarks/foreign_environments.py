@@ -185,7 +185,7 @@ class Sokoban(OldGym):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         if seed is not None:
             random.seed(seed)
-            np.random.seed(seed)
+            np.random.seed(seed)  # noqa: NPY002
         return super().reset(seed=seed)
 
 
@@ -890,7 +890,7 @@ GROUPS = {
         },
     ),
     "old-gym": Group(
-        ("gym", "gym-sokoban", "overcooked-ai"),
+        ("gym", "gym-sokoban", "overcooked-ai", "scipy", "numpy<2"),
         {
             **_both(_kind("sokoban", "Sokoban-small-v0")),
             **_kind("overcooked", "cramped_room", "coordination_ring"),
