@@ -249,6 +249,13 @@ def _ocatari(name: str) -> Any:
     return OCAtari(name, mode="ram", hud=False, obs_mode="obj")
 
 
+def _nasim(name: str) -> Any:
+    import nasim  # noqa: F401
+
+    env = gymnasium.make(name, disable_env_checker=True)
+    return gymnasium.wrappers.TransformAction(env, int, env.action_space)
+
+
 def _crafter(name: str) -> Any:
     import crafter
 
@@ -655,6 +662,7 @@ _MAKERS: dict[str, Any] = {
     "grid2op": _grid2op,
     "simglucose": _simglucose,
     "sumo": _sumo,
+    "nasim": _nasim,
     "sokoban": _sokoban,
     "overcooked": Overcooked,
     "kaggle": ConnectX,
@@ -898,5 +906,15 @@ GROUPS = {
     ),
     "kaggle": Group(("kaggle-environments",), _both(_kind("kaggle", "connectx"))),
     "ocatari": Group(("ocatari", "ale-py"), _both(_kind("ocatari", "ALE/Pong-v5"))),
+    "others": Group(
+        ("nasim", "gymnasium-sudoku", "gymnasium-mars-lander", "jsbgym", "flycraft"),
+        {
+            **_kind("nasim", "Small-v0", "MediumGenPO-v0"),
+            **_ids("gymnasium_sudoku", "sudoku-v1"),
+            **_ids("gymnasium_mars_lander", "gymnasium_mars_lander/MarsLanderDiscrete-v1"),
+            **_both(_ids("jsbgym", "C172-HeadingControlTask-Shaping.STANDARD-NoFG-v0")),
+            **_both(_ids("flycraft", "FlyCraft-v0")),
+        },
+    ),
 }
 """Name of the virtual environment -> the group."""
