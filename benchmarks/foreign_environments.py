@@ -913,6 +913,7 @@ GROUPS = {
             **_ids("gymnasium_sudoku", "sudoku-v1"),
             **_ids("gymnasium_mars_lander", "gymnasium_mars_lander/MarsLanderDiscrete-v1"),
             **_both(_ids("jsbgym", "C172-HeadingControlTask-Shaping.STANDARD-NoFG-v0")),
+            **_in_forks(_ids("jsbgym", "C172-HeadingControlTask-Shaping.STANDARD-NoFG-v0")),
             **_both(_ids("flycraft", "FlyCraft-v0")),
         },
     ),
