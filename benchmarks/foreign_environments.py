@@ -867,7 +867,7 @@ GROUPS = {
             **_ids("gym_electric_motor", "Cont-CC-PMSM-v0", "Finite-SC-PermExDc-v0"),
         },
     ),
-    "simglucose": Group(("simglucose", "numpy<2"), _both(_kind("simglucose", "adolescent#002", "adult#001"))),
+    "simglucose": Group(("simglucose", "numpy<2", "gymnasium==1.2.3"), _both(_kind("simglucose", "adolescent#002", "adult#001"))),
     "flatland": Group(("flatland-rl",), _both(_kind("flatland", "3"))),
     "jax": Group(
         ("jumanji", "navix"),
@@ -901,7 +901,8 @@ GROUPS = {
         ("gym", "gym-sokoban", "overcooked-ai", "scipy", "numpy<2"),
         {
             **_both(_kind("sokoban", "Sokoban-small-v0")),
-            **_kind("overcooked", "cramped_room", "coordination_ring"),
+            **_both(_kind("overcooked", "cramped_room")),
+            **_replayed(_kind("overcooked", "coordination_ring")),
         },
     ),
     "kaggle": Group(("kaggle-environments",), _both(_kind("kaggle", "connectx"))),
