@@ -613,12 +613,6 @@ class Trains(gymnasium.Env[Any, Any]):
         return np.array([np.concatenate(parts, axis=2) for parts in observations.values()], np.float32)
 
 
-def _simglucose(name: str) -> Any:
-    from simglucose.envs import T1DSimGymnaisumEnv
-
-    return gymnasium.wrappers.TimeLimit(T1DSimGymnaisumEnv(patient_name=name), 200)
-
-
 def _sumo(name: str) -> Any:
     import sumo
 
@@ -660,7 +654,6 @@ _MAKERS: dict[str, Any] = {
     "flatland": Trains,
     "robosuite": _robosuite,
     "grid2op": _grid2op,
-    "simglucose": _simglucose,
     "sumo": _sumo,
     "nasim": _nasim,
     "sokoban": _sokoban,
@@ -867,7 +860,6 @@ GROUPS = {
             **_ids("gym_electric_motor", "Cont-CC-PMSM-v0", "Finite-SC-PermExDc-v0"),
         },
     ),
-    "simglucose": Group(("simglucose", "numpy<2", "gymnasium==1.2.3"), _both(_kind("simglucose", "adolescent#002", "adult#001"))),
     "flatland": Group(("flatland-rl",), _both(_kind("flatland", "3"))),
     "jax": Group(
         ("jumanji", "navix"),
