@@ -830,10 +830,10 @@ GROUPS = {
         },
     ),
     "manipulation": Group(
-        ("metaworld", "gym-aloha", "mujoco<4"),
+        ("metaworld", "packaging", "mujoco<4"),
         {
-            **_kind("metaworld", "reach-v3", "assembly-v3", "door-open-v3"),
-            **_ids("gym_aloha", "gym_aloha/AlohaInsertion-v0"),
+            **_both(_kind("metaworld", "reach-v3")),
+            **_replayed(_kind("metaworld", "assembly-v3", "door-open-v3")),
         },
     ),
     "robosuite": Group(
