@@ -833,7 +833,7 @@ GROUPS = {
         ("metaworld", "packaging", "mujoco<4"),
         {
             **_both(_kind("metaworld", "reach-v3")),
-            **_replayed(_kind("metaworld", "assembly-v3", "door-open-v3")),
+            **_in_forks(_kind("metaworld", "reach-v3", "assembly-v3", "door-open-v3")),
         },
     ),
     "robosuite": Group(
@@ -855,7 +855,7 @@ GROUPS = {
     "energy": Group(
         ("grid2op", "gym-anm", "gym-electric-motor"),
         {
-            **_both(_kind("grid2op", "rte_case5_example", "l2rpn_case14_sandbox")),
+            **_both(_kind("grid2op", "rte_case5_example")),
             **_ids("gym_anm", "ANM6Easy-v0"),
             **_ids("gym_electric_motor", "Cont-CC-PMSM-v0", "Finite-SC-PermExDc-v0"),
         },
