@@ -269,14 +269,14 @@ def python_of(group: str, folder: Path) -> Path:
     return python
 
 
-def run(python: Path, group: str, name: str) -> dict[str, Any]:
+def run(python: Path, group: str, name: str, timeout: int) -> dict[str, Any]:
     """Examine one environment in a process of its own."""
     try:
         done = subprocess.run(
-            [python, __file__, "--examine", group, name], capture_output=True, timeout=TIMEOUT, check=False
+            [python, __file__, "--examine", group, name], capture_output=True, timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired:
-        return {"verdict": "not finished", "note": f"after {TIMEOUT} s"}
+        return {"verdict": "not finished", "note": f"after {timeout} s"}
     last = done.stdout.decode(errors="replace").strip().rpartition("\n")[2]
     try:
         result: dict[str, Any] = json.loads(last)
@@ -316,6 +316,7 @@ def main() -> int:
     parser.add_argument("--envs", type=Path, help="folder of the virtual environments")
     parser.add_argument("--group", nargs="*", help="groups (default: all)")
     parser.add_argument("--only", default="", help="a part of the names to examine")
+    parser.add_argument("--timeout", type=int, default=TIMEOUT, help=f"seconds for each (default: {TIMEOUT})")
     parser.add_argument("--write", action="store_true", help=f"write the table to {TABLE.relative_to(ROOT)}")
     parser.add_argument("--examine", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--play", nargs=2, help=argparse.SUPPRESS)
@@ -337,7 +338,7 @@ def main() -> int:
         results[group] = {}
         for name in GROUPS[group].environments:
             if arguments.only in name:
-                result = results[group][name] = run(python, group, name)
+                result = results[group][name] = run(python, group, name, arguments.timeout)
                 print(f"{name:45}{json.dumps(result)}", flush=True)
     rows = [row for group in results.values() for row in group.values()]
     verdicts = [row["verdict"] for row in rows]
