@@ -184,7 +184,7 @@ def without_constructor(obj: object) -> Any:
 
 
 @functools.cache
-def _is_old_space(cls: type) -> bool:
+def _is_old_space(cls: Any) -> bool:
     """Return whether a class is one of the spaces of `gym`."""
     return any(base.__module__.startswith("gym.spaces.") for base in cls.__mro__)
 
