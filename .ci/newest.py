@@ -1,4 +1,4 @@
-"""Print the newest Python of this machine that pyproject.toml names, if it is newer than this one."""
+"""Print the newest Python of this machine that pyproject.toml names; this one if there is no newer one."""
 
 import os
 import re
@@ -20,3 +20,4 @@ for minor in minors:
         if subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0:
             print(python)
             sys.exit()
+print(sys.executable)

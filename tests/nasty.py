@@ -510,7 +510,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a function attribute": (CountsOnFunction, "its steps change nasty.CountsOnFunction.extra.count"),
     "a closure": (counting_in_closure, "its steps change the variable count of nasty"),
-    "a space": (ChangesItsSpace, "its steps change layer0.goals"),
+    "a space": (ChangesItsSpace, "its steps change the space layer0.goals"),
     "spawned generators": (SpawnsInSteps, "its steps spawn generators from np_random"),
     "a view of an array": (View, r"\(arrays that share memory\)"),
     "the clock": (ReadsTheClock, r'ReadsTheClock.last_call .*Copied\(\["last_call"\]\)'),
