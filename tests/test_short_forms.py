@@ -495,3 +495,28 @@ class NamesByProcess(Scalar):
 def test_attributes_whose_names_depend_on_the_process_are_refused() -> None:
     with pytest.raises(planvec.WorkerStartError, match="the same environment in every process"):
         planvec.make(NamesByProcess, num_workers=2)
+
+
+class OwnNames:
+    """Takes the names of its attributes as they were pickled, as the spaces of Gymnasium and gym do."""
+
+    def __init__(self) -> None:
+        self.name_of_one = 1
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(dict(state))
+
+
+class HoldsOwnNames(Scalar):
+    def __init__(self) -> None:
+        self.part = OwnNames()
+
+    def value(self, action: int) -> float:
+        self.part.name_of_one += 1
+        return 0.0
+
+
+def test_names_of_attributes_that_were_pickled_are_numbered_like_others() -> None:
+    with planvec.PlanEnv(HoldsOwnNames) as env:
+        state = env.step_batch([0], env.reset(seed=0).state).new_states[0]
+        assert b"name_of_one" not in bytes(state)

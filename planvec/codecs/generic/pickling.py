@@ -37,6 +37,7 @@ from planvec.codecs.generic.structure import (
     reduce_pygame,
     reduce_torch,
     set_attributes,
+    with_own_setter,
     without_constructor,
 )
 from planvec.codecs.unpickling import check_name, unpickle
@@ -167,7 +168,8 @@ def _reduced(obj: object, short_forms: ShortForms, generators: list[Any]) -> Any
     """Return the form in which both picklers write an object, and add it to generators; None: Python's."""
     if is_reseedable(obj):
         generators.append(obj)
-    return without_constructor(obj) or short_forms.reduce(obj) or reduce_torch(obj) or reduce_pygame(obj)
+    first = without_constructor(obj) or short_forms.reduce(obj)
+    return first or reduce_torch(obj) or reduce_pygame(obj) or with_own_setter(obj)
 
 
 class FastPickler:

@@ -175,19 +175,35 @@ _VALUES = (
 
 
 def without_constructor(obj: object) -> Any:
-    """Return the pickled form of an `EzPickle` object or a space: its attributes alone."""
-    # `EzPickle` would call the constructor. `Space.__setstate__` makes names of attributes that are equal to
-    # those of other objects, but other strings, so that equal states would have different bytes.
-    kind: Any = type(obj)
-    if not isinstance(obj, (EzPickle, gymnasium.Space)) and not _is_old_space(kind):
+    """Return the pickled form of an `EzPickle` object: its attributes, not its constructor's arguments."""
+    if not isinstance(obj, EzPickle):
         return None
-    return new_object, (kind,), attributes_of(obj), None, None, set_attributes
+    return new_object, (type(obj),), attributes_of(obj), None, None, set_attributes
+
+
+def with_own_setter(obj: Any) -> Any:
+    """Return the pickled form of an object whose class sets its attributes itself; None for others."""
+    kind: Any = type(obj)
+    if not _sets_state(kind):
+        return None
+    reduced = obj.__reduce_ex__(5)
+    return *reduced, *[None] * (5 - len(reduced)), _call_setter
 
 
 @functools.cache
-def _is_old_space(cls: Any) -> bool:
-    """Return whether a class is one of the spaces of `gym`."""
-    return any(base.__module__.startswith("gym.spaces.") for base in cls.__mro__)
+def _sets_state(cls: Any) -> bool:
+    """Return whether a class has a `__setstate__` in Python, and is else pickled as Python does it."""
+    names = "__reduce_ex__", "__reduce__"
+    is_usual = all(getattr(cls, name) is getattr(object, name) for name in names)
+    return is_usual and isinstance(getattr(cls, "__setstate__", None), types.FunctionType)
+
+
+def _call_setter(obj: Any, state: Any) -> None:
+    # Python makes names of attributes that it sets one object for each text. A setter that takes the names as
+    # they are (Gymnasium's spaces) would make others, and equal states would have different bytes.
+    if type(state) is dict:
+        state = {sys.intern(key) if type(key) is str else key: value for key, value in state.items()}
+    obj.__setstate__(state)
 
 
 def new_object(cls: type) -> Any:
