@@ -24,9 +24,9 @@ def lazy_names(
             imported = importlib.import_module(module)
             value = imported if is_module else getattr(imported, name)
         except ImportError as error:
-            _check_gymnasium(error)
             if is_module and error.name == module:
                 raise AttributeError(f"module {package!r} has no attribute {name!r}") from None
+            _check_gymnasium(error)
             raise
         except AttributeError as error:
             _check_gymnasium(error)
@@ -50,9 +50,14 @@ def lazy_names(
 def _check_gymnasium(error: Exception) -> None:
     """Say that Gymnasium is too old, if that explains an error."""
     import importlib.metadata  # here: `import planvec` does not need it
+    import re
 
-    found = importlib.metadata.version("gymnasium")
-    if tuple(map(int, found.split(".")[:2])) < (1, 1):
+    try:
+        found = importlib.metadata.version("gymnasium")
+    except importlib.metadata.PackageNotFoundError:  # none, or a frozen application
+        return
+    numbers = re.match(r"(\d+)\.(\d+)", found)
+    if numbers is not None and tuple(map(int, numbers.groups())) < (1, 1):
         raise ImportError(
             f"planvec needs gymnasium>=1.1, and {found} is installed, perhaps since another package asks for "
             "it. Install both in environments of their own, or look for a newer version of that package"

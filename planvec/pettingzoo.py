@@ -67,8 +67,8 @@ class TurnGame(gymnasium.Env[Any, np.int64]):
         if not isinstance(game, AECEnv):
             raise TypeError(f"game: expected a pettingzoo.AECEnv, got {game!r}")
         self.game = game
-        self._players = list(game.possible_agents)
-        reason = _why_not(game)
+        self._players = list(getattr(game, "possible_agents", ()))
+        reason = _why_not(game, self._players)
         module = f"{type(game.unwrapped).__module__}."
         if not reason and not allow_hidden and module.startswith(_HIDDEN):
             reason = (
@@ -78,10 +78,10 @@ class TurnGame(gymnasium.Env[Any, np.int64]):
         if reason:
             raise UnsupportedEnvError(f"{game}: expected a game of two players who take turns, {reason}")
         first = self._players[0]
-        self.action_space = game.action_space(first)
+        self.action_space: Any = game.action_space(first)
         space = game.observation_space(first)
-        self._has_mask_in_observation = _holds_mask(space)
-        self.observation_space = space["observation"] if self._has_mask_in_observation else space
+        self._is_masked = _holds_mask(space)  # whether an observation is a dict of it and a mask
+        self.observation_space = space["observation"] if self._is_masked else space
         self.render_mode = getattr(game, "render_mode", None)
         self.metadata = {**game.metadata, "num_players": 2}
 
@@ -107,17 +107,18 @@ class TurnGame(gymnasium.Env[Any, np.int64]):
             gymnasium.error.ResetNeeded: The game is over, or has not begun.
             EnvError: The players do not play against each other: their rewards differ in more than the sign.
         """
-        game, mask = self.game, None
+        game = self.game
         if not self._goes_on():
             raise gymnasium.error.ResetNeeded("step: expected a game that goes on; call reset() first")
-        mask = self._look()[1]
-        if mask is not None and not mask[int(action)]:
+        mask, start = self._look()[1], self.action_space.start
+        if mask is not None and not mask[int(action) - start]:
             legal = np.flatnonzero(mask)
-            action = legal[int(action) % len(legal)]
+            action = start + legal[(int(action) - start) % len(legal)]
         # What `last` will return to each player is summed up in `_cumulative_rewards`, and that of the player
         # who moves begins anew. (Some games leave old values in `rewards`.)
         before = {**game._cumulative_rewards, game.agent_selection: 0}
         game.step(np.int64(action))
+        self._np_random = _generator_of(game) or self._np_random  # the game may have made another one
         gained = [float(game._cumulative_rewards[player] - before[player]) for player in self._players]
         if abs(gained[0] + gained[1]) > 1e-9 * abs(gained[0]):
             raise EnvError(
@@ -125,6 +126,12 @@ class TurnGame(gymnasium.Env[Any, np.int64]):
                 f"a step has rewarded them with {gained[0]:g} and {gained[1]:g}"
             )
         terminated, truncated = any(game.terminations.values()), any(game.truncations.values())
+        have_ended = [game.terminations[player] or game.truncations[player] for player in game.agents]
+        if any(have_ended) and not all(have_ended):
+            raise EnvError(
+                f"{game}: expected a game that ends for both players at once, got one in which "
+                f"{game.agents[have_ended.index(False)]} goes on alone"
+            )
         observation, mask = self._look()
         return observation, gained[0], terminated, truncated and not terminated, self._info(mask)
 
@@ -138,8 +145,9 @@ class TurnGame(gymnasium.Env[Any, np.int64]):
 
     def _goes_on(self) -> bool:
         game = self.game
-        is_over = any(game.terminations.values()) or any(game.truncations.values()) if game.agents else True
-        return not is_over
+        if not getattr(game, "agents", ()):  # it has not begun, or all have left
+            return False
+        return not (any(game.terminations.values()) or any(game.truncations.values()))
 
     def _player(self) -> int:
         """Return the player to move; -1 at the end."""
@@ -149,14 +157,14 @@ class TurnGame(gymnasium.Env[Any, np.int64]):
         """Return the observation of the player to move, and the mask of his actions."""
         player = self._players[max(self._player(), 0)]
         observation = self.game.observe(player)
-        mask = self.game.infos.get(player, {}).get(ACTION_MASK_FIELD)
-        if self._has_mask_in_observation:
-            observation, mask = observation["observation"], observation[ACTION_MASK_FIELD]
+        mask = _mask(observation, self.game.infos.get(player))
+        if self._is_masked:
+            observation = observation["observation"]
         return observation, None if mask is None else np.asarray(mask, np.int8)
 
     def _info(self, mask: NDArray[np.int8] | None) -> dict[str, Any]:
         player = self._player()
-        info = {**self.game.infos.get(self._players[max(player, 0)], {}), PLAYER_FIELD: player}
+        info = {**(self.game.infos.get(self._players[max(player, 0)]) or {}), PLAYER_FIELD: player}
         return info if mask is None else {**info, ACTION_MASK_FIELD: mask}
 
 
@@ -166,16 +174,15 @@ def _generator_of(game: Any) -> np.random.Generator | None:
     return generator if isinstance(generator, np.random.Generator) else None
 
 
-def _why_not(game: AECEnv[Any, Any, Any]) -> str:
+def _why_not(game: AECEnv[Any, Any, Any], players: list[Any]) -> str:
     """Return why `TurnGame` cannot play a game; "" if it can."""
-    players = list(game.possible_agents)
     if game.metadata.get("is_parallelizable", False):
         return (
             "got one whose agents act at once; pass its `parallel_env`, whose agents are played by one "
             "decision (planvec.pettingzoo.JointGame)"
         )
     if len(players) != 2:
-        return f"got one of {len(players)}"
+        return f"got one of {len(players)} (named in `possible_agents`)"
     first, second = players
     actions, others = game.action_space(first), game.action_space(second)
     if not isinstance(actions, spaces.Discrete) or actions != others:
@@ -267,7 +274,15 @@ class JointGame(gymnasium.Env[Any, Any]):
         if not getattr(self.game, "agents", ()):
             raise gymnasium.error.ResetNeeded("step: expected an episode that goes on; call reset() first")
         outcome = self.game.step(self._actions(action))
-        observations, rewards, _, truncations, infos = outcome
+        observations, rewards, terminations, truncations, infos = outcome
+        self._np_random = _generator_of(self.game) or self._np_random  # the game may have made another one
+        still_there = [
+            agent for agent in self.game.agents if terminations.get(agent) or truncations.get(agent)
+        ]
+        if still_there:
+            raise EnvError(
+                f"{self.game}: expected agents that have ended to leave `agents`, got {still_there} in it"
+            )
         has_ended = not self.game.agents
         truncated = has_ended and any(truncations.values())
         info = self._info(observations, rewards, infos)

@@ -236,6 +236,80 @@ def test_what_is_no_game_of_two_who_take_turns_is_refused() -> None:
         JointGame(turns("classic/rps-v2")())
 
 
+class Duel(Shared):
+    """Player 0 gets the number of each action, and player 1 the same with the other sign."""
+
+    spaces_of_agents = spaces.Discrete(3, start=2)
+
+    def observe(self, agent: str) -> Any:
+        return np.int64(2)
+
+    def step(self, action: Any) -> None:
+        mover, self.count = self.agent_selection, self.count + 1
+        self.last_action = int(action)
+        self._cumulative_rewards[mover] = 0.0
+        self.rewards = dict(zip(self.agents, (float(action), -float(action)), strict=True))
+        self._accumulate_rewards()
+        self.infos = {agent: {"action_mask": [0, 1, 1], "odd": None} for agent in self.agents}
+        self.agent_selection = self.agents[self.count % 2]
+
+
+def test_masks_of_actions_count_from_the_first_action() -> None:
+    with planvec.make(Duel, num_workers=0) as env:
+        state = env.step_batch(np.array([2]), env.reset(seed=0).state).new_states[0]
+        out = env.step_batch(np.array([2, 3, 4]), np.array([state] * 3))
+        np.testing.assert_array_equal(out.rewards, [3, 3, 4])  # the first one is illegal
+
+
+class MaskedDuel(Duel):
+    """Reports masks in observations that hold more."""
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Dict(
+            {"action_mask": spaces.MultiBinary(3), "count": spaces.Discrete(9), "x": spaces.Discrete(2)}
+        )
+
+    def observe(self, agent: str) -> Any:
+        return {"action_mask": np.array([1, 0, 0], np.int8), "count": np.int64(0), "x": np.int64(0)}
+
+
+def test_masks_may_lie_in_observations_beside_other_things() -> None:
+    with planvec.make(MaskedDuel, num_workers=0) as env:
+        out = env.step_batch(np.array([2, 3, 4]), np.array([env.reset(seed=0).state] * 3))
+        np.testing.assert_array_equal(out.rewards, [2, 2, 2])
+
+
+class OneLeaves(Duel):
+    """Ends for the first player alone."""
+
+    def step(self, action: Any) -> None:
+        super().step(action)
+        self.terminations["player_0"] = True
+
+
+def test_a_game_that_ends_for_one_player_is_an_error_that_says_so() -> None:
+    with (
+        planvec.make(OneLeaves, num_workers=0) as env,
+        pytest.raises(planvec.EnvError, match="ends for both players at once, got one in which player_1"),
+    ):
+        env.step_batch(np.array([2]), env.reset(seed=0).state)
+
+
+def test_a_game_that_has_not_begun_is_not_stepped() -> None:
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        TurnGame(TICTACTOE()).step(0)
+
+
+class Nameless(Shared):
+    def __init__(self) -> None:
+        super().__init__()
+        del self.possible_agents
+
+
+def test_a_game_without_names_of_agents_is_refused() -> None:
+    assert "named in `possible_agents`" in refusal(Nameless)
+
+
 class HiddenCards(Shared):
     """Counts as one of PettingZoo's card games."""
 
@@ -465,6 +539,47 @@ def test_agents_that_leave_see_zeros_and_the_last_ends_the_episode(at_limit: boo
         np.testing.assert_array_equal(first.infos["rewards"], [[1, 2, 2]])
 
 
+class Stayers(Leavers):
+    """Does not take agents that have ended out of the list."""
+
+    def step(self, actions: Any) -> Any:
+        outcome = super().step(actions)
+        self.agents = [*self.possible_agents]
+        return outcome
+
+
+def test_agents_that_stay_after_their_end_are_an_error_that_says_so() -> None:
+    with (
+        planvec.make(Stayers, num_workers=0) as env,
+        pytest.raises(
+            planvec.EnvError, match=r"expected agents that have ended to leave `agents`, got \['a'\]"
+        ),
+    ):
+        env.step_batch(np.array([[0, 0, 0]]), env.reset(seed=0).state)
+
+
+class NewGenerators(Leavers):
+    """Draws from a generator that each step makes anew."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.np_random = np.random.default_rng(seed)
+        return super().reset(seed)
+
+    def step(self, actions: Any) -> Any:
+        drawn = float(self.np_random.integers(1000))
+        self.np_random = np.random.default_rng(int(self.np_random.integers(1000)))
+        seen, rewards, *rest = super().step(actions)
+        return seen, dict.fromkeys(rewards, drawn), *rest
+
+
+@pytest.mark.parametrize("codec", [None, "replay"])
+def test_seeds_decide_about_a_generator_that_steps_replace(codec: Any) -> None:
+    with planvec.make(NewGenerators, num_workers=0, codec=codec) as env:
+        actions = np.zeros((6, 3), np.int64)
+        states = env.step_batch(actions[:1], env.reset(seed=0).state).new_states.repeat(6)
+        assert len({*env.step_batch(actions, states, seeds=np.arange(6)).rewards.tolist()}) == 6
+
+
 def test_masks_of_agents_become_one_mask() -> None:
     with planvec.make(functools.partial(Leavers, has_masks=True), num_workers=0) as env:
         state = env.reset(seed=0).state
@@ -518,11 +633,11 @@ class Painter(gymnasium.Env[Any, Any]):
     action_space = spaces.Discrete(5)
     observation_space = spaces.Box(0, 255, (12, 9, 3), np.uint8)
 
-    def __init__(self, depth: int = 32, alpha: bool = False, font: bool = False) -> None:
+    def __init__(self, depth: int = 32, alpha: bool = False, font: bool = False, rle: bool = False) -> None:
         import pygame
 
         self.pygame = pygame
-        self.depth, self.flags = depth, pygame.SRCALPHA if alpha else 0
+        self.depth, self.flags, self.rle = depth, pygame.SRCALPHA if alpha else 0, rle
         self.clock = pygame.time.Clock()
         if font:
             pygame.font.init()
@@ -532,7 +647,9 @@ class Painter(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         self.surface = self.pygame.Surface((9, 12), self.flags, self.depth)
         self.surface.set_clip((1, 1, 7, 9))
-        self.surface.set_colorkey((1, 2, 3))
+        self.surface.set_colorkey((1, 2, 3), self.pygame.RLEACCEL if self.rle else 0)
+        if hasattr(self, "font"):  # its rows are filled up with other bytes than those of a new surface
+            self.label = self.font.render("a label", True, (9, 8, 7))
         return self._seen(), {}
 
     def step(self, action: Any) -> Any:
@@ -583,6 +700,10 @@ class PartOfASurface(Painter):
         self.whole = self.pygame.Surface((20, 20))
         self.surface = self.whole.subsurface((0, 0, 9, 12))
         return self._seen(), {}
+
+
+def test_surfaces_that_are_drawn_with_other_roundings_are_refused() -> None:
+    assert 'codec="replay"' in refusal(functools.partial(Painter, rle=True))
 
 
 def test_a_part_of_another_surface_is_refused() -> None:

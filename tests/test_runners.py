@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import os
 import random
@@ -675,20 +676,57 @@ class Deterministic(gymnasium.Env[Any, Any]):
 
 
 @pytest.mark.parametrize("in_forks", [False, True])
-def test_a_seed_from_which_nothing_was_drawn_is_no_part_of_a_state(in_forks: bool) -> None:
+def test_searches_do_not_tell_apart_seeds_from_which_nothing_was_drawn(in_forks: bool) -> None:
     codec = planvec.Replayed(resets_in_forks=in_forks)
     with planvec.make(Deterministic, num_workers=1, codec=codec) as env:
         states = np.array([env.reset(seed=0).state] * 2)
         same = env.step_batch(np.array([2, 2]), states, seeds=np.array([1, 2])).new_states
-        assert same[0] == same[1] == env.step_batch(np.array([2]), states[:1]).new_states[0]
+        assert same[0].without_generator == same[1].without_generator
+        assert same[0] != same[1]
         drawn = env.step_batch(np.array([2, 2]), states, dt=5, seeds=np.array([1, 2]))
-        assert drawn.new_states[0] != drawn.new_states[1]
+        assert drawn.new_states[0].without_generator != drawn.new_states[1].without_generator
         # Seeds decide about the draws of all steps of a row, also after some that drew nothing.
         np.testing.assert_array_equal(drawn.observations, [10 + drawn_by(1), 10 + drawn_by(2)])
-        # A state goes on with the generator of the one before it where nothing was drawn.
-        expected = env.rollout_batch(states[:1], actions=np.full((1, 5), 2)).final_states
-        after = env.step_batch(np.array([2]), same[:1], dt=4)
-        np.testing.assert_array_equal(after.observations, env.observe(expected))
+        # Later steps draw from the seed, which has become a part of what is compared.
+        later = env.step_batch(np.array([2, 2]), same, dt=4)
+        np.testing.assert_array_equal(later.observations, [10 + drawn_by(1), 10 + drawn_by(2)])
+        assert later.new_states[0].without_generator != later.new_states[1].without_generator
+        # Another seed makes that of the state before meaningless.
+        again = env.step_batch(np.array([2, 2]), same, dt=4, seeds=np.array([3, 3]))
+        assert again.new_states[0].without_generator == again.new_states[1].without_generator
+
+
+class LooksAhead(Deterministic):
+    """Observes what it would draw, and remembers the state of the generator."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.kept: Any = None
+        return np.zeros(1), {}
+
+    def step(self, action: Any) -> Any:
+        if self.kept is not None and int(action) == 2:
+            self.np_random.bit_generator.state = self.kept
+        self.kept = self.np_random.bit_generator.state
+        value = copy.deepcopy(self.np_random).random()
+        return np.array([value]), value, False, False, {}
+
+
+@pytest.mark.parametrize("in_forks", [False, True])
+def test_a_generator_has_an_influence_without_a_draw(in_forks: bool) -> None:
+    codec = planvec.Replayed(resets_in_forks=in_forks)
+    with planvec.make(LooksAhead, num_workers=1, codec=codec) as env:
+        states = np.array([env.reset(seed=0).state] * 3)
+        seen = env.step_batch(np.array([1, 1, 1]), states, seeds=np.array([1, 2, 3]))
+        assert len({*seen.rewards.tolist()}) == 3
+        assert len({state.without_generator for state in seen.new_states}) == 3
+        np.testing.assert_array_equal(env.observe(seen.new_states), seen.observations)
+        undone = env.step_batch(np.array([2, 2, 2]), seen.new_states)
+        np.testing.assert_array_equal(undone.rewards, seen.rewards)
+        again = env.step_batch(np.array([2, 2, 2]), seen.new_states[::-1])
+        np.testing.assert_array_equal(again.rewards, seen.rewards[::-1])
 
 
 def drawn_by(seed: int) -> int:

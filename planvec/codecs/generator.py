@@ -50,22 +50,16 @@ def _generator_of(env: Any) -> Any:
     return env._np_random.bit_generator
 
 
-def reseed_generator(env: Env, seed: int) -> tuple[Any, Any]:
+def reseed_generator(env: Env, seed: int) -> None:
     """Seed `env.np_random` exactly as `gymnasium.Env.reset(seed=seed)` does."""
-    # Returns its states before and after.
     generator, _ = seeding.np_random(seed)
-    before, after = _generator_of(env).state, generator.bit_generator.state
-    _generator_of(env).state = after
-    return before, after
+    _generator_of(env).state = generator.bit_generator.state
 
 
-def take_back_seed(env: Env, states: tuple[Any, Any]) -> bool:
-    """Undo `reseed_generator`, which returned `states`. Returns False if something was drawn since."""
-    before, after = states
-    is_unused = bool(_generator_of(env).state == after)
-    if is_unused:
-        _generator_of(env).state = before
-    return is_unused
+def is_unused(env: Env, seed: int) -> bool:
+    """Return whether `env.np_random` is where `reseed_generator` has put it."""
+    generator, _ = seeding.np_random(seed)
+    return bool(_generator_of(env).state == generator.bit_generator.state)
 
 
 def generator_to_bytes(state: GeneratorState) -> bytes:

@@ -14,6 +14,7 @@ worker; each episode begins in a fork of it, as in a new process, and all steps 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import pickle
@@ -36,7 +37,7 @@ from planvec.codecs.base import (
     with_own_action,
 )
 from planvec.codecs.compare import origin_of
-from planvec.codecs.generator import reseed_generator, take_back_seed
+from planvec.codecs.generator import is_unused, reseed_generator
 from planvec.codecs.generic.runners import Answer, Runner, Runners, is_worker
 from planvec.codecs.generic.survey import drawn_elsewhere
 from planvec.codecs.positions import Position, Positions
@@ -115,6 +116,24 @@ class _History(NamedTuple):
     events: tuple[bytes, ...]
     # what is reported about the end, which follows from the rest: see `Reported`
     report: bytes = b""
+    last_reseed: int = -1  # index of the last `_Reseed` among the events; -1: there is none
+    # The indices of each `_Reseed` from which nothing was drawn, and a digest of the observation if there are
+    # any. A tree search that samples chance compares states without these events. Else all outcomes of a step
+    # that has one would be different states, and the search would never get deeper. They stay in the state,
+    # since a generator can have an influence without a draw (a step that looks ahead in a copy).
+    unused: tuple[int, ...] = ()
+    seen: bytes = b""
+
+    def after(self, event: bytes, is_reseed: bool = False, **changes: Any) -> _History:
+        """Return the history with one event more."""
+        number, unused = len(self.events), self.unused
+        last = number if is_reseed else self.last_reseed
+        # A step may draw from the last one, whatever the steps before it have done.
+        if unused and unused[-1] == last:
+            unused = unused[:-1]
+        return self._replace(
+            events=(*self.events, event), last_reseed=last, unused=unused, seen=b"", **changes
+        )
 
 
 class _Costs:
@@ -210,10 +229,7 @@ class ReplayCodec(StateCodec):
         self._local: _History | None = None
         self._current: _History | None = None
         self._observation: Any = None  # that of the environment of this process
-        # Index of the last `_Reseed` among the events of the current state, if no state was saved since; and
-        # the states of the generator of the environment of this process before and after it.
-        self._reseeded: int | None = None
-        self._seeds: tuple[Any, Any] | None = None
+        self._reseeded: int | None = None  # the last seed, if no state was saved since
         self._has_player = has_two_players(env)
         self._reported = Reported(env.action_space, False, True) if self._has_player else None
         self.watch = watch
@@ -260,13 +276,13 @@ class ReplayCodec(StateCodec):
         outcome = self._env.step(action)
         self._costs.note("step", time.perf_counter() - started)
         self._observation = own_copy(outcome[0])
-        self._arrive(history._replace(events=(*history.events, event), report=self._noted(outcome)))
+        self._arrive(history.after(event, report=self._noted(outcome)))
         return outcome
 
     def _reseed_here(self, history: _History, event: bytes, seed: int) -> None:
         self._local = self._current = None
-        self._seeds = reseed_generator(self._env.unwrapped, seed)
-        self._arrive(history._replace(events=(*history.events, event)))
+        reseed_generator(self._env.unwrapped, seed)
+        self._arrive(history.after(event, is_reseed=True))
 
     def _perform_here(self, event: bytes) -> Any:
         """Perform an event, and return what the environment returns."""
@@ -297,7 +313,7 @@ class ReplayCodec(StateCodec):
         assert self._local is not None
         for event in target.events[len(self._local.events) :]:
             self.num_replayed_steps += self._perform_here(event) is not None
-        self._current = self._local
+        self._local = self._current = target
 
     def _play(self, events: Sequence[bytes]) -> tuple[Any, list[str]]:
         """Perform events in this process, a runner."""
@@ -561,7 +577,7 @@ class ReplayCodec(StateCodec):
         outcome: Outcome = asked[0]
         self._has_ended = bool(outcome[2]) or bool(outcome[3])
         self._current = None  # stays None if what it reports is wrong
-        self._current = history._replace(events=(*history.events, event), report=self._noted(outcome))
+        self._current = history.after(event, report=self._noted(outcome))
         return outcome
 
     def reseed(self, seed: int) -> None:
@@ -569,11 +585,11 @@ class ReplayCodec(StateCodec):
         asked = self._ask(lambda runner: self._checked(self._runners.play(runner, [event])))
         history = self._current
         assert history is not None
-        self._reseeded = len(history.events)
+        self._reseeded = seed
         if asked is None:
             self._reseed_here(history, event, seed)
         else:
-            self._current = history._replace(events=(*history.events, event))
+            self._current = history.after(event, is_reseed=True)
 
     def observe(self) -> Any:
         asked = self._ask(lambda runner: self._runners.look(runner, _observation_of))
@@ -588,39 +604,45 @@ class ReplayCodec(StateCodec):
         return result
 
     def _get(self, observation: object) -> _History:
-        # A seed from which no step has drawn is left out. Else all outcomes of a step that has one would be
-        # different states, and a tree search that samples them would never get deeper.
-        index, self._reseeded = self._reseeded, None
-        if index is not None:
-            asked = self._ask(lambda runner: self._runners.look(runner, _take_back))
-            if self._take_back() if asked is None else asked[0]:
-                history = self._current
-                assert history is not None
-                events = history.events[:index] + history.events[index + 1 :]
-                self._current = history._replace(events=events)
-                if asked is None:
-                    self._local = self._current
+        seed, self._reseeded = self._reseeded, None
+        if seed is not None:
+            look = partial(_is_unused, seed)
+            asked = self._ask(lambda runner: self._runners.look(runner, look))
+            history = self._current
+            assert history is not None
+            if look(self) if asked is None else asked[0]:
+                self._current = history._replace(unused=(*history.unused, history.last_reseed))
         assert self._current is not None
+        if self._current.unused:
+            seen = hashlib.blake2b(pickle.dumps(observation), digest_size=16).digest()
+            self._current = self._current._replace(seen=seen)
         return self._current
 
-    def _take_back(self) -> bool:
-        """Take back the last seed, if nothing was drawn since, where the environment of this process is."""
-        return self._seeds is not None and take_back_seed(self._env.unwrapped, self._seeds)
+    # The end of the bytes, which a search leaves out, holds the seeds from which nothing was drawn.
 
     def load(self, states: np.ndarray) -> Rows:
-        rows = [pickle.loads(bytes(state)) for state in states]
-        values = [
-            _History(*history)._replace(report=joined_report(state))
-            for (history, _, _), state in zip(rows, states, strict=True)
-        ]
-        terminated, truncated = [row[1] for row in rows], [row[2] for row in rows]
-        return Rows(values, [0] * len(rows), terminated, truncated)
+        values, flags = [], []
+        for state in states:
+            data, size = bytes(state), state.generator_size
+            (seed, options, kept, seen), *ends = pickle.loads(data)
+            last_reseed, unused = pickle.loads(data[-size:]) if size else (-1, {})
+            rest, indices = iter(kept), range(len(kept) + len(unused))
+            events = tuple([unused[index] if index in unused else next(rest) for index in indices])
+            report = joined_report(state)
+            values.append(_History(seed, options, events, report, last_reseed, tuple(unused), seen))
+            flags.append(ends)
+        return Rows(values, [0] * len(values), [one for one, _ in flags], [two for _, two in flags])
 
     def dump(self, rows: Rows, out: np.ndarray) -> None:
         for row, (history, _, terminated, truncated) in enumerate(zip(*rows, strict=True)):
-            data = pickle.dumps((tuple(history[:3]), terminated, truncated), protocol=5)
-            known = split_report(history.report, self._has_player)
-            out[row] = SavedState(data, self.format.origin, 0, *known)
+            unused = {index: history.events[index] for index in history.unused}
+            kept = history.events
+            if unused:
+                kept = tuple([event for index, event in enumerate(kept) if index not in unused])
+            tail = b"" if history.last_reseed < 0 else pickle.dumps((history.last_reseed, unused), protocol=5)
+            value = (history.seed, history.options, kept, history.seen), terminated, truncated
+            data, known = pickle.dumps(value, protocol=5), split_report(history.report, self._has_player)
+            out[row] = SavedState(data + tail, self.format.origin, len(tail), *known)
 
 
 def _is_ancestor(history: _History, target: _History) -> bool:
@@ -632,8 +654,8 @@ def _is_ancestor(history: _History, target: _History) -> bool:
     )
 
 
-def _take_back(codec: ReplayCodec) -> bool:
-    return codec._take_back()
+def _is_unused(seed: int, codec: ReplayCodec) -> bool:
+    return is_unused(codec._env.unwrapped, seed)
 
 
 def _observation_of(codec: ReplayCodec) -> Any:

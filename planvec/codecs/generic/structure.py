@@ -132,9 +132,13 @@ def reduce_pygame(obj: Any) -> Any:
         return None
     if obj.get_bytesize() < 2 or obj.get_locked():  # with a palette; in use
         return None
+    # Those are drawn with other roundings, which a copy has not.
+    if obj.get_flags() & (pygame.RLEACCEL | getattr(pygame, "RLEACCELOK", 0)):
+        return None
     options = obj.get_colorkey(), obj.get_alpha(), tuple(obj.get_clip())
     made = obj.get_size(), obj.get_flags() & pygame.SRCALPHA, obj.get_bitsize(), obj.get_masks()
-    data = obj.get_buffer().raw
+    rows = np.frombuffer(obj.get_buffer().raw, np.uint8).reshape(obj.get_height(), obj.get_pitch())
+    data = rows[:, : obj.get_width() * obj.get_bytesize()].tobytes()  # without what fills up the rows
     if len(data) % 4 == 0 and data:
         # Most pixels equal the one before: 2 MB of a screen on which nothing is drawn become some bytes.
         pixels = np.frombuffer(data, np.uint32)
@@ -159,7 +163,10 @@ def _new_surface(
     surface.set_clip(clip)
     if lengths:
         data = np.repeat(np.frombuffer(data, np.uint32), np.frombuffer(lengths, np.uint32)).tobytes()
-    surface.get_buffer().write(data)
+    width = size[0] * surface.get_bytesize()
+    rows = np.zeros((size[1], surface.get_pitch()), np.uint8)
+    rows[:, :width] = np.frombuffer(data, np.uint8).reshape(size[1], width)
+    surface.get_buffer().write(rows.tobytes())
     return surface
 
 
@@ -195,6 +202,7 @@ def _sets_state(cls: Any) -> bool:
     """Return whether a class has a `__setstate__` in Python, and is else pickled as Python does it."""
     names = "__reduce_ex__", "__reduce__"
     is_usual = all(getattr(cls, name) is getattr(object, name) for name in names)
+    is_usual = is_usual and cls not in copyreg.dispatch_table
     return is_usual and isinstance(getattr(cls, "__setstate__", None), types.FunctionType)
 
 
