@@ -125,7 +125,8 @@ class TurnGame(gymnasium.Env[Any, np.int64]):
                 f"{game}: expected a game of two players against each other, got one with other interests: "
                 f"a step has rewarded them with {gained[0]:g} and {gained[1]:g}"
             )
-        terminated, truncated = any(game.terminations.values()), any(game.truncations.values())
+        truncated = any(game.truncations.values())
+        terminated = any(game.terminations.values()) or not (game.agents or truncated)
         have_ended = [game.terminations[player] or game.truncations[player] for player in game.agents]
         if any(have_ended) and not all(have_ended):
             raise EnvError(
