@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import EnvError, UnsupportedEnvError
 from planvec.extras import install_command
-from planvec.rows import ACTION_MASK_FIELD, PLAYER_FIELD, blank
+from planvec.rows import ACTION_MASK_FIELD, PLAYER_FIELD, blank, mask_of_info
 
 __all__ = ["JointGame", "TurnGame", "as_gymnasium"]
 
@@ -33,7 +33,27 @@ except ModuleNotFoundError as error:
 _HIDDEN = ("pettingzoo.classic.rlcard_envs.", "pettingzoo.classic.hanabi.")
 
 
-class TurnGame(gymnasium.Env[Any, np.int64]):
+class _Game(gymnasium.Env[Any, Any]):
+    """Holds a game of PettingZoo."""
+
+    game: Any
+
+    def render(self) -> Any:
+        """Return what the game renders."""
+        return self.game.render()
+
+    def close(self) -> None:
+        """Close the game."""
+        self.game.close()
+
+    def _adopt_generator(self) -> None:
+        """Let the generator from which the game draws count as that of the environment: so it is reseeded."""
+        generator = getattr(self.game.unwrapped, "np_random", None)
+        if isinstance(generator, np.random.Generator):
+            self._np_random = generator
+
+
+class TurnGame(_Game):
     """Plays a game of PettingZoo in which two players take turns, and play against each other.
 
     One environment plays both sides: each step is an action of the player to move. Player 0 is the first of
@@ -96,7 +116,7 @@ class TurnGame(gymnasium.Env[Any, np.int64]):
         """
         super().reset(seed=seed)
         self.game.reset(seed=seed, options=options)
-        self._np_random = _generator_of(self.game) or self._np_random
+        self._adopt_generator()
         observation, mask = self._look()
         return observation, self._info(mask)
 
@@ -118,7 +138,7 @@ class TurnGame(gymnasium.Env[Any, np.int64]):
         # who moves begins anew. (Some games leave old values in `rewards`.)
         before = {**game._cumulative_rewards, game.agent_selection: 0}
         game.step(np.int64(action))
-        self._np_random = _generator_of(game) or self._np_random  # the game may have made another one
+        self._adopt_generator()  # the game may have made another one
         gained = [float(game._cumulative_rewards[player] - before[player]) for player in self._players]
         if abs(gained[0] + gained[1]) > 1e-9 * abs(gained[0]):
             raise EnvError(
@@ -136,14 +156,6 @@ class TurnGame(gymnasium.Env[Any, np.int64]):
         observation, mask = self._look()
         return observation, gained[0], terminated, truncated and not terminated, self._info(mask)
 
-    def render(self) -> Any:
-        """Return what the game renders."""
-        return self.game.render()
-
-    def close(self) -> None:
-        """Close the game."""
-        self.game.close()
-
     def _goes_on(self) -> bool:
         game = self.game
         if not getattr(game, "agents", ()):  # it has not begun, or all have left
@@ -158,7 +170,7 @@ class TurnGame(gymnasium.Env[Any, np.int64]):
         """Return the observation of the player to move, and the mask of his actions."""
         player = self._players[max(self._player(), 0)]
         observation = self.game.observe(player)
-        mask = _mask(observation, self.game.infos.get(player))
+        mask = mask_of_info(self.action_space, self.game.infos.get(player) or {}, observation)
         if self._is_masked:
             observation = observation["observation"]
         return observation, None if mask is None else np.asarray(mask, np.int8)
@@ -167,12 +179,6 @@ class TurnGame(gymnasium.Env[Any, np.int64]):
         player = self._player()
         info = {**(self.game.infos.get(self._players[max(player, 0)]) or {}), PLAYER_FIELD: player}
         return info if mask is None else {**info, ACTION_MASK_FIELD: mask}
-
-
-def _generator_of(game: Any) -> np.random.Generator | None:
-    """Return the generator from which a game draws, so that it counts as that of the environment."""
-    generator = getattr(game.unwrapped, "np_random", None)
-    return generator if isinstance(generator, np.random.Generator) else None
 
 
 def _why_not(game: AECEnv[Any, Any, Any], players: list[Any]) -> str:
@@ -199,7 +205,7 @@ def _holds_mask(space: spaces.Space[Any]) -> bool:
     return isinstance(space, spaces.Dict) and {*space.spaces} == {"observation", ACTION_MASK_FIELD}
 
 
-class JointGame(gymnasium.Env[Any, Any]):
+class JointGame(_Game):
     """Plays a parallel environment of PettingZoo: one decision chooses the actions of all its agents.
 
     - The action holds one for each of `possible_agents`, in their order: a `MultiDiscrete` if all are
@@ -263,7 +269,7 @@ class JointGame(gymnasium.Env[Any, Any]):
         """
         super().reset(seed=seed)
         observations, infos = self.game.reset(seed=seed, options=options)
-        self._np_random = _generator_of(self.game) or self._np_random
+        self._adopt_generator()
         return self._seen(observations), self._info(observations, {}, infos)
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
@@ -276,7 +282,7 @@ class JointGame(gymnasium.Env[Any, Any]):
             raise gymnasium.error.ResetNeeded("step: expected an episode that goes on; call reset() first")
         outcome = self.game.step(self._actions(action))
         observations, rewards, terminations, truncations, infos = outcome
-        self._np_random = _generator_of(self.game) or self._np_random  # the game may have made another one
+        self._adopt_generator()  # the game may have made another one
         still_there = [
             agent for agent in self.game.agents if terminations.get(agent) or truncations.get(agent)
         ]
@@ -289,14 +295,6 @@ class JointGame(gymnasium.Env[Any, Any]):
         info = self._info(observations, rewards, infos)
         reward = float(self._weights @ info["rewards"])
         return self._seen(observations), reward, has_ended and not truncated, truncated, info
-
-    def render(self) -> Any:
-        """Return what the environment renders."""
-        return self.game.render()
-
-    def close(self) -> None:
-        """Close the environment."""
-        self.game.close()
 
     def _actions(self, action: Any) -> dict[Any, Any]:
         """Return the action of each agent that is in the game."""
@@ -324,7 +322,10 @@ class JointGame(gymnasium.Env[Any, Any]):
         info["rewards"] = np.array([float(rewards.get(agent, 0.0)) for agent in self.agents])
         info["has_left"] = has_left
         if isinstance(self.action_space, spaces.MultiDiscrete) and not has_left.all():
-            masks = [_mask(observations.get(agent), infos.get(agent)) for agent in self.agents]
+            masks = [
+                mask_of_info(space, infos.get(agent) or {}, observations.get(agent))
+                for agent, space in zip(self.agents, self._spaces, strict=True)
+            ]
             if has_left.any() or any(mask is not None for mask in masks):
                 info[ACTION_MASK_FIELD] = tuple(
                     _whole_mask(int(size), mask, bool(left))
@@ -347,14 +348,6 @@ def _joined(agents: list[Any], each: list[spaces.Space[Any]]) -> spaces.Space[An
         )
         return spaces.Box(low, high, dtype=boxes[0].dtype)
     return spaces.Dict({str(agent): space for agent, space in zip(agents, each, strict=True)})
-
-
-def _mask(observation: object, info: Mapping[str, Any] | None) -> Any:
-    """Return the mask that an agent reports; None: there is none."""
-    mask = (info or {}).get(ACTION_MASK_FIELD)
-    if mask is None and isinstance(observation, Mapping):
-        mask = observation.get(ACTION_MASK_FIELD)
-    return mask
 
 
 def _whole_mask(size: int, mask: Any, has_left: bool) -> NDArray[np.int8]:

@@ -34,7 +34,8 @@ class SavedState:
     Args:
         data: The bytes of the state. If the random generator is saved separately, its bytes come last.
         origin: Name of the environment and codec that saved the state. Others refuse to restore it.
-        generator_size: Number of bytes of the random generator; 0 if it is not saved separately.
+        generator_size: Number of bytes of the random generator, or of seeds from which nothing was drawn,
+            which a search that samples chance leaves out; 0 if they are not saved separately.
         action_mask: The legal actions, one byte for each number of a mask; b"" if it is not known.
         player: In a game of two players, the player to move, 0 or 1, -1 at the end; None in others.
 

@@ -34,8 +34,7 @@ from planvec.codecs.generic.short_forms import PARTS, Reading, ShortForms
 from planvec.codecs.generic.structure import (
     ElementOrders,
     new_object,
-    reduce_pygame,
-    reduce_torch,
+    reduce_library,
     set_attributes,
     with_own_setter,
     without_constructor,
@@ -168,8 +167,8 @@ def _reduced(obj: object, short_forms: ShortForms, generators: list[Any]) -> Any
     """Return the form in which both picklers write an object, and add it to generators; None: Python's."""
     if is_reseedable(obj):
         generators.append(obj)
-    first = without_constructor(obj) or short_forms.reduce(obj)
-    return first or reduce_torch(obj) or reduce_pygame(obj) or with_own_setter(obj)
+    reduced = without_constructor(obj) or short_forms.reduce(obj)
+    return reduced or reduce_library(obj) or with_own_setter(obj)
 
 
 class FastPickler:

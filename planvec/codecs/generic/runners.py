@@ -95,11 +95,6 @@ def _shared_memory() -> list[str]:
     return _mapped("rw-s")
 
 
-def _libraries() -> set[str]:
-    """Return the paths of the libraries that this process has loaded."""
-    return {*_mapped("r-xp")}
-
-
 def _is_written(fd: int) -> bool:
     with contextlib.suppress(OSError):
         return bool(fcntl.fcntl(fd, fcntl.F_GETFL) & (os.O_WRONLY | os.O_RDWR))
@@ -118,7 +113,6 @@ def _why_unsafe(known: Collection[str]) -> str:
     threads = sorted(name for name in names if not name.startswith("SDL"))
     if threads:
         return f"it has threads ({', '.join(threads)}), which a fork has not"
-    libraries = _libraries()
     for fd, link in _open_files().items():
         if link in _Host.files or link in known or link == "/dev/null":
             continue
@@ -126,9 +120,9 @@ def _why_unsafe(known: Collection[str]) -> str:
             return f"it uses a GPU ({link}), which a fork cannot"
         if link.startswith(("socket:", "pipe:")):
             return "it is connected to another process, to which a fork would be, too"
-        if link in libraries:  # it was loaded from memory, by a descriptor that nobody uses any more
-            continue
-        if link.startswith("/") and not link.startswith(_OWN_MEMORY) and _is_written(fd):
+        is_written = link.startswith("/") and not link.startswith(_OWN_MEMORY) and _is_written(fd)
+        # A library that was loaded from memory has a descriptor that nobody uses any more.
+        if is_written and link not in _mapped("r-xp"):
             return f"it writes to {link}, to which a fork would, too"
     for path in _shared_memory():
         if path not in _Host.memory and not path.startswith(_OWN_MEMORY):

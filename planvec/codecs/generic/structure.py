@@ -123,7 +123,7 @@ def _set_state(tensor: Any, state: tuple[object, dict[str, Any]]) -> None:
 def reduce_pygame(obj: Any) -> Any:
     """Return the pickled form of a surface or a clock."""
     kind = type(obj)
-    if kind.__module__ not in ("pygame.surface", "pygame.time"):
+    if getattr(kind, "__module__", "") not in ("pygame.surface", "pygame.time"):
         return None
     pygame: Any = sys.modules["pygame"]
     if kind is pygame.time.Clock:  # it only waits and measures the time
@@ -168,6 +168,11 @@ def _new_surface(
     rows[:, :width] = np.frombuffer(data, np.uint8).reshape(size[1], width)
     surface.get_buffer().write(rows.tobytes())
     return surface
+
+
+def reduce_library(obj: Any) -> Any:
+    """Return the pickled form of an object of PyTorch or pygame; None for others."""
+    return reduce_torch(obj) or reduce_pygame(obj)
 
 
 # -- Takes objects apart: bytes for what an object is, and a list of what it holds ---------------------------
@@ -299,7 +304,7 @@ def _reduced(value: object) -> list[Any]:
     if not has_own and reduce is None and kind.__module__.partition(".")[0] not in _BY_PICKLE:
         return _attributes(value)
     try:
-        reduced = without_constructor(value) or reduce_torch(value) or reduce_pygame(value)
+        reduced = without_constructor(value) or reduce_library(value)
         reduced = reduced or (value.__reduce_ex__(4) if reduce is None else reduce(value))
     except Exception:
         return _attributes(value)
