@@ -835,7 +835,6 @@ GROUPS = {
         _ids(
             "gymnasium_search_race",
             *("gymnasium_search_race/SearchRaceDiscrete-v3", "gymnasium_search_race/MadPodRacing-v2"),
-            "gymnasium_search_race/MadPodRacingBlocker-v2",
         ),
     ),
     "memory-gym": Group(
@@ -876,7 +875,7 @@ GROUPS = {
     ),
     "robosuite": Group(
         ("robosuite", "h5py", "mujoco<3.4"),
-        _kind("robosuite", "Lift", "Door", "NutAssembly", "TwoArmHandover"),
+        _kind("robosuite", "Lift"),
     ),
     "pybullet": Group(
         ("pybullet-envs-gymnasium", "pyflyt"),
@@ -918,12 +917,10 @@ GROUPS = {
             *("myoHandPenTwirlFixed-v0", "myoLegWalk-v0"),
         ),
     ),
-    "sumo": Group(("sumo-rl", "eclipse-sumo"), _both(_kind("sumo", "single-intersection"))),
+    "sumo": Group(("sumo-rl", "eclipse-sumo"), _kind("sumo", "single-intersection")),
     "bluesky": Group(
         ("bluesky-gym", "numpy<2.4"),
         {
-            **_both(_ids("bluesky_gym", "DescentEnv-v0", register="register_envs")),
-            **_in_forks(_ids("bluesky_gym", "DescentEnv-v0", register="register_envs")),
             **_replayed(_ids("bluesky_gym", "HorizontalCREnv-v0", register="register_envs")),
         },
     ),
@@ -940,7 +937,7 @@ GROUPS = {
     "others": Group(
         ("nasim", "gymnasium-sudoku", "gymnasium-mars-lander", "jsbgym", "flycraft"),
         {
-            **_kind("nasim", "Small-v0", "MediumGenPO-v0"),
+            **_kind("nasim", "Small-v0"),
             **_ids("gymnasium_sudoku", "sudoku-v1"),
             **_ids("gymnasium_mars_lander", "gymnasium_mars_lander/MarsLanderDiscrete-v1"),
             **_both(_ids("jsbgym", "C172-HeadingControlTask-Shaping.STANDARD-NoFG-v0")),

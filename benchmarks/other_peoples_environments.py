@@ -1,11 +1,12 @@
 """Compare planvec with Gymnasium's own loop on environments of other people, and write the table of the docs.
 
-    python benchmarks/other_peoples_environments.py --envs /tmp/envs              all groups: about an hour
+    python benchmarks/other_peoples_environments.py --envs /tmp/envs              all groups: about two hours
     python benchmarks/other_peoples_environments.py --envs /tmp/envs --group robotics dm_control
     python benchmarks/other_peoples_environments.py --envs /tmp/envs --write      also write the table
 
 The packages of one group may exclude those of another. So each group gets a virtual environment of its own in
-the folder `--envs`, in which planvec is installed from this checkout; it is kept for the next time.
+the folder `--envs`, in which planvec is installed from this checkout; it is kept for the next time. So are the
+results: the table is written from the last one of every environment.
 
 Of each environment, an episode of 300 steps (or several) is played without planvec, twice, in two processes.
 Then, with two worker processes:
@@ -258,14 +259,19 @@ def branch(batch_env: Any, factory: Any, places: Any, actions: Any, states: Any,
 def python_of(group: str, folder: Path) -> Path:
     """Return the interpreter of a group's virtual environment, which is made if there is none."""
     path = folder / group
-    python = path / "bin" / "python"
-    if not (path / "complete").exists():
+    python, complete = path / "bin" / "python", path / "complete"
+    checkout = complete.read_text() if complete.exists() else None
+    if checkout == str(ROOT):
+        return python
+    pip = [python, "-m", "pip", "install", "--quiet"]
+    if checkout is None:
         print(f"{group}: install {' '.join(GROUPS[group].packages)}", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", path], check=True)
-        pip = [python, "-m", "pip", "install", "--quiet"]
         subprocess.run([*pip, "-e", ROOT], check=True)
         subprocess.run([*pip, *GROUPS[group].pip_options, *GROUPS[group].packages], check=True)
-        (path / "complete").touch()
+    else:  # it was made from another checkout
+        subprocess.run([*pip, "--no-deps", "-e", ROOT], check=True)
+    complete.write_text(str(ROOT))
     return python
 
 
@@ -332,16 +338,24 @@ def main() -> int:
         return 0
     if arguments.envs is None:
         parser.error("--envs: expected a folder for the virtual environments")
-    results: dict[str, dict[str, dict[str, Any]]] = {}
-    for group in arguments.group or GROUPS:
-        python = python_of(group, arguments.envs)
-        results[group] = {}
-        for name in GROUPS[group].environments:
-            if arguments.only in name:
-                result = results[group][name] = run(python, group, name, arguments.timeout)
-                print(f"{name:45}{json.dumps(result)}", flush=True)
-    rows = [row for group in results.values() for row in group.values()]
-    verdicts = [row["verdict"] for row in rows]
+    kept = arguments.envs / "results.json"
+    before = json.loads(kept.read_text()) if kept.exists() else {}
+    chosen = [
+        (group, name)
+        for group in (GROUPS if arguments.group is None else arguments.group)
+        for name in GROUPS[group].environments
+        if arguments.only in name
+    ]
+    for group, name in chosen:
+        result = run(python_of(group, arguments.envs), group, name, arguments.timeout)
+        print(f"{name:45}{json.dumps(result)}", flush=True)
+        before.setdefault(group, {})[name] = result
+        kept.write_text(json.dumps(before, indent=1))
+    results = {
+        name: {key: before[name][key] for key in group.environments if key in before.get(name, {})}
+        for name, group in GROUPS.items()
+    }
+    verdicts = [row["verdict"] for rows in results.values() for row in rows.values()]
     print({verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))})
     if arguments.write:
         text = replaced(TABLE.read_text(), MARKS, table(results))

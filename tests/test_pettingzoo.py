@@ -389,6 +389,15 @@ def test_a_game_of_ones_own_says_so_in_its_metadata(codec: Any, is_wrapped: bool
                 assert planner.plan(env, out.new_states[0], seed=0).value == (1 if (stones - 1) % 4 else -1)
 
 
+@pytest.mark.parametrize("codec", [None, "replay"])
+def test_a_game_that_a_time_limit_cuts_keeps_its_player(codec: Any) -> None:
+    with planvec.make(lambda: gymnasium.wrappers.TimeLimit(Nim(), 2), num_workers=0, codec=codec) as env:
+        first = env.step_batch(np.array([0]), env.reset(seed=0).state)
+        second = env.step_batch(np.array([0]), first.new_states)
+    assert [first.new_states[0].player, second.new_states[0].player] == [1, 0]
+    assert second.truncated[0]
+
+
 def test_a_game_that_reports_no_player_is_an_error_that_says_so() -> None:
     with pytest.raises(planvec.PlanvecError, match=r"info\['current_player'\]: expected the player to move"):
         planvec.make(SilentNim, num_workers=0)

@@ -42,8 +42,15 @@ class Reported:
         self._unknown = b"\1" * self._size + (b"\xff" if has_player else b"")
         self._value = self._unknown
 
-    def note(self, observation: object, info: Mapping[str, object], has_ended: bool) -> None:
+    def note(
+        self,
+        observation: object,
+        info: Mapping[str, object],
+        terminated: bool = False,
+        truncated: bool = False,
+    ) -> None:
         """Remember what a reset or a step has reported. Without a mask, all actions are legal."""
+        has_ended = terminated or truncated
         mask = mask_of_info(self._space, info, observation) if self._size else None
         # Each number of an action has a legal value, unless the episode has ended.
         if mask is not None and not has_ended and not np.logical_or.reduceat(mask, self._starts).all():
@@ -54,12 +61,16 @@ class Reported:
             )
         value = self._unknown[: self._size] if mask is None else mask.tobytes()
         if self._has_player:
-            player: Any = -1 if has_ended else info.get(PLAYER_FIELD)
-            if not has_ended and (isinstance(player, bool) or player not in (0, 1)):
+            # A time limit may lie around the step that is seen here, or within it: a game that is truncated
+            # keeps its player, if it reports one.
+            player: Any = -1 if terminated else info.get(PLAYER_FIELD)
+            is_known = not isinstance(player, bool) and player in (0, 1)
+            if not is_known and not has_ended:
                 raise EnvError(
                     f"info[{PLAYER_FIELD!r}]: expected the player to move, 0 or 1, since the metadata of the "
                     f"environment say num_players=2, got {player!r}; let each reset and step report it"
                 )
+            player = player if is_known else -1
             value += int(player).to_bytes(1, "little", signed=True)
         self._value = value
 
@@ -69,7 +80,7 @@ class Reported:
         def step_and_note(action: object) -> Outcome:
             outcome = step(action)
             observation, _, terminated, truncated, info = outcome
-            self.note(observation, info, bool(terminated) or bool(truncated))
+            self.note(observation, info, bool(terminated), bool(truncated))
             return outcome
 
         return step_and_note

@@ -479,7 +479,7 @@ class StackCodec(StateCodec):
         result = self._env.reset(seed=seed, options=options)
         self.layers.after_reset()
         if self._reported is not None:
-            self._reported.note(*result, has_ended=False)
+            self._reported.note(*result)
         return result
 
     def reseed(self, seed: int) -> None:

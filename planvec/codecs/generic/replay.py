@@ -358,7 +358,7 @@ class ReplayCodec(StateCodec):
         if self._reported is None:
             return b""
         observation, _, terminated, truncated, info = outcome
-        self._reported.note(observation, info, bool(terminated) or bool(truncated))
+        self._reported.note(observation, info, bool(terminated), bool(truncated))
         return self._reported.get()
 
     # -- Snapshots
