@@ -4,9 +4,9 @@
     python benchmarks/other_peoples_environments.py --envs /tmp/envs --group robotics dm_control
     python benchmarks/other_peoples_environments.py --envs /tmp/envs --write      also write the table
 
-The packages of one group may exclude those of another. So each group gets a virtual environment of its own in
-the folder `--envs`, in which planvec is installed from this checkout. It is kept for the next time. The results
-are kept too: the table is written from the last one of every environment (`--group` alone runs none).
+The packages of one group may exclude those of another. So each group gets a virtual environment of its own
+in the folder `--envs`, in which planvec is installed from this checkout. It is kept for the next time. So are
+the results: the table is written from the last one of every environment (`--group` alone runs none).
 
 Of each environment, an episode of 300 steps (or several) is played without planvec, twice, in two processes.
 Then, with two worker processes:
