@@ -881,8 +881,12 @@ GROUPS = {
         ("pybullet-envs-gymnasium", "pyflyt"),
         {
             **_both(_ids("pybullet_envs_gymnasium", "HopperBulletEnv-v0")),
-            **_replayed(_ids("pybullet_envs_gymnasium", "HalfCheetahBulletEnv-v0", "AntBulletEnv-v0")),
-            **_in_forks(_ids("pybullet_envs_gymnasium", "HopperBulletEnv-v0", "AntBulletEnv-v0")),
+            **_in_forks(
+                _ids(
+                    "pybullet_envs_gymnasium",
+                    *(f"{one}BulletEnv-v0" for one in ("Hopper", "HalfCheetah", "Ant")),
+                )
+            ),
             **_replayed(_ids("pybullet_envs_gymnasium", "InvertedPendulumSwingupBulletEnv-v0")),
             **_in_forks(_ids("pybullet_envs_gymnasium", "ReacherBulletEnv-v0")),
             **_both(_ids("PyFlyt.gym_envs", "PyFlyt/QuadX-Hover-v4")),
