@@ -834,7 +834,8 @@ GROUPS = {
         ("gymnasium-search-race", "torch==2.13.0"),
         _ids(
             "gymnasium_search_race",
-            *("gymnasium_search_race/SearchRaceDiscrete-v3", "gymnasium_search_race/MadPodRacing-v2"),
+            "gymnasium_search_race/SearchRaceDiscrete-v3",
+            "gymnasium_search_race/MadPodRacing-v2",
         ),
     ),
     "memory-gym": Group(
@@ -884,11 +885,10 @@ GROUPS = {
             **_in_forks(
                 _ids(
                     "pybullet_envs_gymnasium",
-                    *(f"{one}BulletEnv-v0" for one in ("Hopper", "HalfCheetah", "Ant")),
+                    *(f"{one}BulletEnv-v0" for one in ("Hopper", "HalfCheetah", "Ant", "Reacher")),
                 )
             ),
             **_replayed(_ids("pybullet_envs_gymnasium", "InvertedPendulumSwingupBulletEnv-v0")),
-            **_in_forks(_ids("pybullet_envs_gymnasium", "ReacherBulletEnv-v0")),
             **_both(_ids("PyFlyt.gym_envs", "PyFlyt/QuadX-Hover-v4")),
             **_in_forks(_ids("PyFlyt.gym_envs", "PyFlyt/QuadX-Hover-v4")),
         },
@@ -924,9 +924,7 @@ GROUPS = {
     "sumo": Group(("sumo-rl", "eclipse-sumo"), _kind("sumo", "single-intersection")),
     "bluesky": Group(
         ("bluesky-gym", "numpy<2.4"),
-        {
-            **_replayed(_ids("bluesky_gym", "HorizontalCREnv-v0", register="register_envs")),
-        },
+        _replayed(_ids("bluesky_gym", "HorizontalCREnv-v0", register="register_envs")),
     ),
     "old-gym": Group(
         ("gym", "gym-sokoban", "overcooked-ai", "scipy", "numpy<2"),

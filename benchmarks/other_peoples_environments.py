@@ -339,7 +339,7 @@ def main() -> int:
     if arguments.envs is None:
         parser.error("--envs: expected a folder for the virtual environments")
     kept = arguments.envs / "results.json"
-    before = json.loads(kept.read_text()) if kept.exists() else {}
+    results = json.loads(kept.read_text()) if kept.exists() else {}
     chosen = [
         (group, name)
         for group in (GROUPS if arguments.group is None else arguments.group)
@@ -349,10 +349,11 @@ def main() -> int:
     for group, name in chosen:
         result = run(python_of(group, arguments.envs), group, name, arguments.timeout)
         print(f"{name:45}{json.dumps(result)}", flush=True)
-        before.setdefault(group, {})[name] = result
-        kept.write_text(json.dumps(before, indent=1))
+        results.setdefault(group, {})[name] = result
+        kept.write_text(json.dumps(results, indent=1))
+    # in the order of the groups, and without what is no longer in them
     results = {
-        name: {key: before[name][key] for key in group.environments if key in before.get(name, {})}
+        name: {key: results[name][key] for key in group.environments if key in results.get(name, {})}
         for name, group in GROUPS.items()
     }
     verdicts = [row["verdict"] for rows in results.values() for row in rows.values()]
