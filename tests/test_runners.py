@@ -157,9 +157,10 @@ def test_a_tree_of_states_has_the_bits_of_the_environment_alone(codec: Any, num_
 @pytest.mark.parametrize("start_method", ["template", "spawn", "fork"])
 def test_snapshots_are_used_by_workers_of_each_start_method(start_method: str) -> None:
     with planvec.make(Memory, num_workers=1, codec="replay", start_method=start_method) as env:
-        state = deep_state(env, 10)
+        # A replay takes 0.6 s; a fork of a large process on a busy machine, 0.1 s.
+        state = deep_state(env, 30)
         for row in range(3):
-            assert_straight(Memory, [1] * 10 + [2], env.step_batch([2] * 3, array(*[state] * 3)), row)
+            assert_straight(Memory, [1] * 30 + [2], env.step_batch([2] * 3, array(*[state] * 3)), row)
         assert runners_of(env)
 
 
