@@ -262,7 +262,10 @@ class ConnectX(gymnasium.Env[Any, Any]):
 def _ocatari(name: str) -> Any:
     from ocatari.core import OCAtari
 
-    return OCAtari(name, mode="ram", hud=False, obs_mode="obj")
+    env = OCAtari(name, mode="ram", hud=False, obs_mode="obj")
+    # It returns other numbers than its space declares.
+    seen = functools.partial(np.asarray, dtype=env.observation_space.dtype)
+    return gymnasium.wrappers.TransformObservation(env, seen, env.observation_space)
 
 
 def _nasim(name: str) -> Any:
@@ -728,7 +731,7 @@ GROUPS = {
                 *("AdroitHandDoor-v1", "AdroitHandHammer-v1", "AdroitHandPen-v1", "AdroitHandRelocate-v1"),
                 "FrankaKitchen-v1",
             ),
-            **_in_forks(_ids("gymnasium_robotics", "FrankaKitchen-v1")),
+            **_replayed(_ids("gymnasium_robotics", "FrankaKitchen-v1")),
         },
     ),
     "mo-gymnasium": Group(
@@ -827,7 +830,7 @@ GROUPS = {
             **_ids("gym_simplegrid", "SimpleGrid-8x8-v0"),
             **_ids("gymnasium_snake_game", "Snake-v1"),
             **_kind("lle", "3", "6"),
-            **_kind("trading", "BTCUSD"),
+            **_both(_kind("trading", "BTCUSD")),
         },
     ),
     "search-race": Group(
@@ -898,7 +901,7 @@ GROUPS = {
         {
             **_both(_kind("grid2op", "rte_case5_example")),
             **_ids("gym_anm", "ANM6Easy-v0"),
-            **_ids("gym_electric_motor", "Cont-CC-PMSM-v0", "Finite-SC-PermExDc-v0"),
+            **_both(_ids("gym_electric_motor", "Cont-CC-PMSM-v0", "Finite-SC-PermExDc-v0")),
         },
     ),
     "flatland": Group(("flatland-rl",), _both(_kind("flatland", "3"))),

@@ -30,7 +30,7 @@ except ModuleNotFoundError as error:
     raise ImportError(f"planvec.pettingzoo needs PettingZoo: {install_command('pettingzoo')}") from error
 
 # PettingZoo does not declare what players see. In these modules they do not see the cards of the others.
-_HIDDEN = ("pettingzoo.classic.rlcard_envs.", "pettingzoo.classic.hanabi.")
+_HIDDEN, _COOPERATIVE = "pettingzoo.classic.rlcard_envs.", "pettingzoo.classic.hanabi."
 
 
 class _Game(gymnasium.Env[Any, Any]):
@@ -87,13 +87,16 @@ class TurnGame(_Game):
         if not isinstance(game, AECEnv):
             raise TypeError(f"game: expected a pettingzoo.AECEnv, got {game!r}")
         self.game = game
-        self._players = list(getattr(game, "possible_agents", ()))
+        self._players = list(getattr(game, "possible_agents", None) or ())
         reason = _why_not(game, self._players)
         module = f"{type(game.unwrapped).__module__}."
+        if not reason and module.startswith(_COOPERATIVE):
+            reason = "who play against each other, got one whose players work together"
         if not reason and not allow_hidden and module.startswith(_HIDDEN):
             reason = (
                 "who see everything, got one with hidden information: a search of its states would see it. "
-                "To plan as if all was seen, pass planvec.pettingzoo.TurnGame(game, allow_hidden=True)"
+                "To plan as if all was seen, pass a function that returns "
+                "planvec.pettingzoo.TurnGame(game, allow_hidden=True)"
             )
         if reason:
             raise UnsupportedEnvError(f"{game}: expected a game of two players who take turns, {reason}")
@@ -103,7 +106,7 @@ class TurnGame(_Game):
         self._is_masked = _holds_mask(space)  # whether an observation is a dict of it and a mask
         self.observation_space = space["observation"] if self._is_masked else space
         self.render_mode = getattr(game, "render_mode", None)
-        self.metadata = {**game.metadata, "num_players": 2}
+        self.metadata = {**_metadata_of(game), "num_players": 2}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -183,10 +186,10 @@ class TurnGame(_Game):
 
 def _why_not(game: AECEnv[Any, Any, Any], players: list[Any]) -> str:
     """Return why `TurnGame` cannot play a game; "" if it can."""
-    if game.metadata.get("is_parallelizable", False):
+    if _metadata_of(game).get("is_parallelizable", False):
         return (
-            "got one whose agents act at once; pass its `parallel_env`, whose agents are played by one "
-            "decision (planvec.pettingzoo.JointGame)"
+            "got one whose agents act at once; if they work together, pass its `parallel_env`, whose agents "
+            "are played by one decision (planvec.pettingzoo.JointGame; its `weights` say whose rewards count)"
         )
     if len(players) != 2:
         return f"got one of {len(players)} (named in `possible_agents`)"
@@ -198,6 +201,11 @@ def _why_not(game: AECEnv[Any, Any, Any], players: list[Any]) -> str:
     if seen != others:
         return f"with one space of observations, got {seen} and {others}"
     return ""
+
+
+def _metadata_of(game: Any) -> dict[str, Any]:
+    """Return the metadata of a game. PettingZoo declares them and gives no default."""
+    return getattr(game, "metadata", None) or {}
 
 
 def _holds_mask(space: spaces.Space[Any]) -> bool:
@@ -239,7 +247,7 @@ class JointGame(_Game):
     ) -> None:
         if not isinstance(game, ParallelEnv):
             raise TypeError(f"game: expected a pettingzoo.ParallelEnv, got {game!r}")
-        self.agents: list[Any] = list(getattr(game, "possible_agents", ()))
+        self.agents: list[Any] = list(getattr(game, "possible_agents", None) or ())
         if not self.agents:
             raise UnsupportedEnvError(
                 f"{game}: expected an environment with `possible_agents`, a list of all agents, got none"
@@ -256,7 +264,8 @@ class JointGame(_Game):
         self._nothing = {name: blank(space) for name, space in seen.items()}
         self._ends = np.cumsum([max(int(np.prod(space.shape or ())), 1) for space in self._spaces])[:-1]
         self.render_mode = getattr(game, "render_mode", None)
-        self.metadata = {**game.metadata}
+        # Its agents act at once: it is no game of two players who take turns.
+        self.metadata = {key: item for key, item in _metadata_of(game).items() if key != "num_players"}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -633,6 +633,47 @@ def test_seeds_decide_about_the_chance_of_a_game() -> None:
         assert [*out.new_states] == [*again.new_states]
 
 
+class Bare(ParallelEnv):  # type: ignore[type-arg]
+    """Declares no metadata; or the number of its agents, who do not take turns."""
+
+    def __init__(self, agents: Any = ("one", "two"), **members: Any) -> None:
+        self.possible_agents = agents
+        vars(self).update(members)
+
+    def action_space(self, agent: Any) -> Any:
+        return spaces.Discrete(3)
+
+    def observation_space(self, agent: Any) -> Any:
+        return spaces.Box(-99, 99, (1,), np.float32)
+
+    def reset(self, seed: Any = None, options: Any = None) -> Any:
+        self.agents, self.sum = [*self.possible_agents], 0
+        return self._seen(), {agent: {} for agent in self.agents}
+
+    def step(self, actions: Any) -> Any:
+        self.sum += sum(map(int, actions.values()))
+        now, has_ended = [*self.agents], self.sum > 20
+        outcome = [dict.fromkeys(now, value) for value in (1.0, has_ended, False)]
+        seen = self._seen()
+        self.agents = [] if has_ended else now
+        return seen, *outcome, {agent: {} for agent in now}
+
+    def _seen(self) -> Any:
+        return {agent: np.array([self.sum], np.float32) for agent in self.agents}
+
+
+@pytest.mark.parametrize("members", [{}, {"metadata": {"num_players": 2}}])
+def test_a_parallel_environment_needs_no_metadata(members: Any) -> None:
+    with planvec.make(functools.partial(Bare, **members), num_workers=0) as env:
+        out = env.step_batch([[1, 2]], env.reset(seed=0).state)
+    assert out.rewards.tolist() == [2.0]
+    assert out.new_states[0].player is None
+
+
+def test_a_game_without_the_names_of_its_agents_is_refused() -> None:
+    assert "possible_agents" in refusal(functools.partial(Bare, agents=None))
+
+
 # -- surfaces of pygame --------------------------------------------------------------------------------
 
 
@@ -713,8 +754,42 @@ class PartOfASurface(Painter):
 
 def test_surfaces_that_are_drawn_with_other_roundings_are_refused() -> None:
     assert 'codec="replay"' in refusal(functools.partial(Painter, rle=True))
+    assert "it has the flag RLEACCEL" in refusal(functools.partial(Painter, rle=True))
+
+
+class Underlines(Painter):
+    """Changes its font, late or for a moment."""
+
+    def __init__(self, late: bool) -> None:
+        super().__init__(font=True)
+        self.late, self.num_steps = late, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.font.underline, self.num_steps = False, 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        self.num_steps += 1
+        self.font.underline = not self.late or self.num_steps > 400
+        outcome = super().step(action)
+        self.font.underline = self.font.underline and self.late
+        return outcome
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_setting_of_a_font_that_a_step_leaves_changed_is_refused(late: bool) -> None:
+    with planvec.make(functools.partial(Underlines, late), num_workers=0) as env:
+        state = env.reset(seed=0).state
+        for _ in range(400):
+            state = env.step_batch([1], state).new_states[0]
+        if late:
+            with pytest.raises(planvec.PlanvecError, match=r"change a setting of Underlines\.font"):
+                env.step_batch([1], state)
+        else:
+            env.step_batch([1], state)
 
 
 def test_a_part_of_another_surface_is_refused() -> None:
     assert "pygame.surface.Surface" in refusal(PartOfASurface)
     assert 'codec="replay"' in refusal(PartOfASurface)
+    assert "it is a part of another one" in refusal(PartOfASurface)

@@ -27,7 +27,7 @@ from planvec.codecs.base import (
 )
 from planvec.codecs.compare import describe_difference, digest, same
 from planvec.codecs.family_report import markdown_table, measured, saved_arrays, text_table
-from planvec.codecs.generic.attributes import names_in_code
+from planvec.codecs.generic.attributes import ADVICE, names_in_code
 from planvec.codecs.generic.copied import Copied, Named, names_of
 from planvec.codecs.generic.replay import Replayed
 from planvec.codecs.generic.runners import may_fork

@@ -28,6 +28,7 @@ from planvec.backends import (
     ray_opener,
 )
 from planvec.codecs import (
+    ADVICE,
     CodecChoice,
     Env,
     RandomWalk,
@@ -340,7 +341,7 @@ def check_hash_seeds(env: BatchEnv[Any], record: Callable[[], Record]) -> None:
                 "of texts has another order in each, and so have hash() and id() other values. Use "
                 "sorted(...), a dict or a list instead of the set, and zlib.crc32 instead of hash(). Or set "
                 f"the environment variable {_HASH_SEED}=0 before Python starts: hashes are then the same "
-                "everywhere"
+                "everywhere" + (f". {ADVICE}" if what != OUTCOMES else "")
             )
 
 

@@ -8,9 +8,11 @@ since an attribute that has not changed yet may still change.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import copy
 import enum
 import functools
+import inspect
 import random
 import struct
 import types
@@ -241,10 +243,10 @@ class Attributes:
 #
 # What they hold lies in the memory of a C library. The codec of the simulator's family saves it.
 
-# modules that define the objects of simulators, their renderers and indices, with their submodules
+# modules that define the objects of simulators, their renderers and indices, with their submodules; classes
 _MODULES = (
     *("ale_py._ale_py", "mujoco", "dm_control.mujoco", "dm_control.mjcf", "dm_control._render"),
-    *("pygame.font", "pygame.freetype", "pygame.mixer"),
+    *("pygame.font", "pygame.freetype", "pygame.mixer.Sound"),
     *(
         "stable_retro._retro",
         "gymnasium.envs.mujoco.mujoco_rendering",
@@ -263,12 +265,29 @@ def is_simulator_object(value: object) -> bool:
 @functools.cache
 def is_simulator_type(kind: Any) -> bool:
     """Return whether a class, or one of its bases, is defined by a simulator or a renderer."""
-    return any(map(is_simulator_module, (getattr(base, "__module__", "") for base in kind.__mro__)))
+    bases = (f"{getattr(base, '__module__', '')}.{base.__qualname__}" for base in kind.__mro__)
+    return any(map(is_simulator_module, bases))
 
 
 def is_simulator_module(name: str) -> bool:
     """Return whether a module belongs to a simulator or a renderer."""
     return f"{name}.".startswith(_PREFIXES)
+
+
+def settings_of(value: object) -> list[object]:
+    """Return what can be set of a font or a sound of pygame; [] for anything else."""
+    kind: Any = type(value)
+    if not is_simulator_type(kind):
+        return []
+    bases = [base for base in kind.__mro__ if getattr(base, "__module__", "").startswith("pygame.")]
+    settings: list[object] = []
+    for name, item in [pair for base in bases for pair in vars(base).items()]:
+        if inspect.isgetsetdescriptor(item):
+            with contextlib.suppress(Exception):  # of a font of fixed size
+                settings.append((name, repr(getattr(value, name))))
+    if bases and hasattr(value, "get_volume"):
+        settings.append(value.get_volume())
+    return settings
 
 
 # -- Values without identity (numbers, text, definitions): bytes that stand for them, their order in

@@ -27,6 +27,7 @@ from planvec.codecs.generic.attributes import (
     is_in_library,
     names_in_code,
     reseed_generators,
+    settings_of,
 )
 from planvec.codecs.generic.pickling import (
     NOTHING_NUMBERED,
@@ -81,6 +82,8 @@ class ObjectGraph:
         self._generator: Any = None
         self._objects, self._names = dict[str, Any](), dict[int, str]()
         self._named_at_start = {**self._find_named(), **self._references}
+        settings = {path: settings_of(value) for path, value in self._named_at_start.items()}
+        self._settings = {path: known for path, known in settings.items() if known}
         # path -> the space there and those inside it, with copies of their first generators
         self._spaces = {
             path: [(inner, copy.deepcopy(inner._np_random)) for inner in spaces_in(space)]
@@ -195,13 +198,17 @@ class ObjectGraph:
                 objects[id(value)] = path
         for number, path in numbers.items():
             if number in objects:
-                text = (
-                    f"{path} is the id() of {objects[number]}, which changes when that object is restored. "
-                    "Use the object itself as the key, or a number that it keeps in an attribute"
+                raise UnsupportedEnvError(
+                    f"{self._in_words(path)} is the id() of {self._in_words(objects[number])}, which changes "
+                    "when that object is restored. Use the object itself as the key, or a number that it "
+                    "keeps in an attribute"
                 )
-                for member in self._members:  # the class in place of the number of the layer
-                    text = text.replace(f"{member.name}.", f"{type(member.target).__name__}.")
-                raise UnsupportedEnvError(text)
+
+    def _in_words(self, path: str) -> str:
+        """Return a path with the class of an object in place of the number of its layer."""
+        for member in self._members:
+            path = path.replace(f"{member.name}.", f"{type(member.target).__name__}.")
+        return path
 
     def _named(self) -> dict[str, Any]:
         """Return the objects that are referred to, by name. The generator may be a new one every time."""
@@ -226,6 +233,12 @@ class ObjectGraph:
         """Return the pickle of attributes, and the random generators in them."""
         if not self._members:
             return b"", []
+        for path, known in self._settings.items():
+            if settings_of(self._named_at_start[path]) != known:
+                raise UnsupportedEnvError(
+                    f"steps change a setting of {self._in_words(path)}, and fonts and sounds count as "
+                    f"constant. Set it back in the same step. {ADVICE}"
+                )
         self._named()
         data, generators = b"", list[Any]()
         if self._fast is not None:

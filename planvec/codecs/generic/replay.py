@@ -336,7 +336,7 @@ class ReplayCodec(StateCodec):
             return answer
         result, moved = answer.value
         drawn = [] if self.watch is None else [name for name in moved if name not in self.watch.allowed]
-        error = drawn_elsewhere(self._env, drawn) if drawn and self.forbids_draws else None
+        error = drawn_elsewhere(self._env, drawn, "") if drawn and self.forbids_draws else None
         return Answer(result, error)
 
     # -- What infos report

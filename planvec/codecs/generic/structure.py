@@ -35,7 +35,14 @@ import numpy as np
 from gymnasium.utils import EzPickle
 
 from planvec.codecs.compare import dtype_text
-from planvec.codecs.generic.attributes import attributes_of, cell_contents, is_plain, sort_key, token_of_atom
+from planvec.codecs.generic.attributes import (
+    ADVICE,
+    attributes_of,
+    cell_contents,
+    is_plain,
+    sort_key,
+    token_of_atom,
+)
 from planvec.codecs.positions import imported_torch
 from planvec.errors import UnsupportedEnvError
 
@@ -128,13 +135,19 @@ def reduce_pygame(obj: Any) -> Any:
     pygame: Any = sys.modules["pygame"]
     if kind is pygame.time.Clock:  # it only waits and measures the time
         return kind, ()
-    if kind is not pygame.Surface or obj is pygame.display.get_surface() or obj.get_parent() is not None:
+    if kind is not pygame.Surface:
         return None
-    if obj.get_bytesize() < 2 or obj.get_locked():  # with a palette; in use
-        return None
-    # Those are drawn with other roundings, which a copy has not.
-    if obj.get_flags() & (pygame.RLEACCEL | getattr(pygame, "RLEACCELOK", 0)):
-        return None
+    problems = {
+        "it is the window": obj is pygame.display.get_surface(),
+        "it is a part of another one": obj.get_parent() is not None,
+        "it has a palette": obj.get_bytesize() < 2,
+        "it is locked, for example by an array of its pixels": obj.get_locked(),
+        # It is drawn with other roundings, which a copy has not.
+        "it has the flag RLEACCEL": obj.get_flags() & (pygame.RLEACCEL | getattr(pygame, "RLEACCELOK", 0)),
+    }
+    for problem, is_so in problems.items():
+        if is_so:
+            raise UnsupportedEnvError(f"pygame.surface.Surface that cannot be copied: {problem}. {ADVICE}")
     options = obj.get_colorkey(), obj.get_alpha(), tuple(obj.get_clip())
     made = obj.get_size(), obj.get_flags() & pygame.SRCALPHA, obj.get_bitsize(), obj.get_masks()
     rows = np.frombuffer(obj.get_buffer().raw, np.uint8).reshape(obj.get_height(), obj.get_pitch())

@@ -339,7 +339,7 @@ class Beside:
             raise UnsupportedEnvError(
                 f"{type(self._env).__name__}: its steps change {path}, which is no attribute of the "
                 "environment. Keep it in an attribute of self. If it is a cache without influence on "
-                f'results, pass codec=planvec.Copied(caches=["{path}"])'
+                f'results, pass codec=planvec.Copied(caches=["{path}"]). {ADVICE}'
             )
 
     def check(self) -> list[str]:
@@ -368,11 +368,11 @@ class Beside:
         return digests_apart(kept, self._layers)
 
 
-def drawn_elsewhere(env: Env, generators: Iterable[str]) -> UnsupportedEnvError:
+def drawn_elsewhere(env: Env, generators: Iterable[str], advice: str = ADVICE) -> UnsupportedEnvError:
     """Return the error for an environment whose steps draw from generators beside it."""
     return UnsupportedEnvError(
         f"{type(env.unwrapped).__name__}: its steps draw from {next(iter(generators))}, which is no part of "
-        f"the environment. Draw from self.np_random instead. {ADVICE}"
+        f"the environment. Draw from self.np_random instead. {advice}".rstrip()
     )
 
 
