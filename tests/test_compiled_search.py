@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import time
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -18,6 +20,26 @@ from planvec.planners.mcts.compiled import SearchRun
 from planvec.stepping.row_loop import RowLoop
 
 SLIPPERY = "FrozenLake8x8-v1"
+
+
+def values(observations: np.ndarray) -> np.ndarray:
+    """Numbers with many digits that differ between observations."""
+    flat = observations.reshape(len(observations), -1)
+    return np.sin(flat @ np.arange(1.0, flat.shape[1] + 1.0))
+
+
+def priors_of(num_actions: int) -> Callable[[np.ndarray], np.ndarray]:
+    """A function that gives other priors for each observation, not scaled to a sum of 1."""
+    return lambda observations: 1.5 + np.sin(np.outer(values(observations), np.arange(1.0, num_actions + 1)))
+
+
+def evaluate_for(num_actions: int) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """A function that gives values and priors, in the dtype of networks."""
+    priors = priors_of(num_actions)
+    return lambda seen: (values(seen).astype(np.float32), priors(seen).astype(np.float32))
+
+
+PUCT = {"selection": "puct", "evaluate_fn": evaluate_for(2)}
 
 
 class Driven(PlanEnv):
@@ -115,6 +137,16 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("CliffWalking-v1", {"transpositions": True, "rollout_horizon": 30}),
     ("Taxi-v4", {"transpositions": True, "rollout_horizon": 0, "max_depth": 40}),
     ("Taxi-v4", {"batch_size": 64, "rollout_horizon": 5}),
+    ("CartPole-v1", PUCT),
+    ("CartPole-v1", {**PUCT, "batch_size": 1, "discount": 0.9}),
+    ("CartPole-v1", {**PUCT, "batch_size": 5, "dt": 3, "root_noise": (0.3, 0.25)}),
+    ("CartPole-v1", {**PUCT, "root_selection": "gumbel", "transpositions": True}),
+    ("CartPole-v1", {"selection": "puct", "prior_fn": priors_of(2)}),
+    ("CartPole-v1", {"value_fn": values, "max_depth": 4}),
+    (SLIPPERY, {"value_fn": values, "selection": "puct", "value_bounds": (-9.0, 9.0)}),
+    (SLIPPERY, {"prior_fn": priors_of(4), "selection": "puct", "rollout_horizon": 4}),
+    (SLIPPERY, {"evaluate_fn": evaluate_for(4), "selection": "puct", "transpositions": True}),
+    ("Taxi-v4", {"evaluate_fn": evaluate_for(6), "selection": "puct", "transpositions": True}),
     ("Blackjack-v1", {}),
     ("Blackjack-v1", {"chance": "open_loop", "transpositions": False, "batch_size": 2}),
 ]
@@ -273,7 +305,7 @@ def test_a_fault_of_the_loop_without_kernel_is_raised(monkeypatch: pytest.Monkey
     def fails(*_: Any) -> int:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(compiled_search, "load_loop", lambda _: fails)
+    monkeypatch.setattr(compiled_search, "load_loop", lambda *_: fails)
     with PlanEnv("CartPole-v1", compiled=False) as env, pytest.raises(RuntimeError, match="a fault"):
         MCTS(num_simulations=400, rollout_horizon=0).plan(env, env.reset(seed=0).state, seed=0)
 
@@ -433,7 +465,8 @@ def test_attributes_that_were_changed_before_count(runs: list[SearchRun]) -> Non
 @pytest.mark.parametrize(
     ("env_id", "options"),
     [
-        ("CartPole-v1", {"value_fn": lambda observations: np.zeros(len(observations))}),
+        (SLIPPERY, {"value_fn": values, "chance": "open_loop"}),
+        ("CartPole-v1", {"value_fn": values, "legal_actions": lambda seen: np.ones((len(seen), 2), bool)}),
         ("CartPole-v1", {"rollout_policy": lambda observations: np.zeros(len(observations), int)}),
         ("CartPole-v1", {"dt": 2}),  # its rollouts repeat actions that NumPy draws
         ("CartPole-v1", {"transpositions": lambda states: np.arange(len(states))}),
@@ -477,21 +510,162 @@ def test_a_batch_env_in_this_process_runs_it_and_workers_do_not(runs: list[Searc
 
 
 def test_ctrl_c_ends_the_searches_of_all_roots(monkeypatch: pytest.MonkeyPatch) -> None:
-    load, calls = SearchRun.load, itertools.count()
+    bind, calls = SearchRun.bind, itertools.count()
 
-    def loaded(self: SearchRun) -> None:
-        load(self)
-        loop = self._loop
+    def bound(self: SearchRun) -> None:
+        if next(calls) == 20:
+            raise KeyboardInterrupt
+        bind(self)
 
-        def interrupted(*arguments: Any) -> int | None:
-            if next(calls) == 20:
-                raise KeyboardInterrupt
-            return loop(*arguments)
-
-        self._loop = interrupted
-
-    monkeypatch.setattr(SearchRun, "load", loaded)
+    monkeypatch.setattr(SearchRun, "bind", bound)
     with PlanEnv("CartPole-v1", compiled=True) as env:
         states = np.repeat(env.reset(seed=0).state, 4)
         with pytest.raises(KeyboardInterrupt):
             MCTS(max_seconds=60, num_simulations=None, max_memory=10**8).plan_batch(env, states)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 5, 16])
+def test_functions_get_the_batches_that_the_search_in_python_gives_them(
+    batch_size: int, compiled: bool
+) -> None:
+    """A network may give a row other bits in a batch of another size."""
+    calls: list[list[np.ndarray]] = []
+
+    def evaluate(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        calls[-1].append(seen.copy())
+        return evaluate_for(2)(seen)
+
+    config = MCTS(num_simulations=150, selection="puct", evaluate_fn=evaluate, batch_size=batch_size)
+    for env in (Driven("CartPole-v1", compiled=False), PlanEnv("CartPole-v1", compiled=compiled)):
+        with env:
+            calls.append([])
+            config.plan(env, env.reset(seed=3).state, seed=0)
+    expected, got = calls
+    assert len(expected) == len(got) > 150 // batch_size
+    for first, second in zip(expected, got, strict=True):
+        assert first.dtype == second.dtype
+        np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_observations_that_a_function_keeps_are_not_overwritten(compiled: bool) -> None:
+    kept, copies = [], []
+
+    def evaluate(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        kept.append(seen[-1:, :2])
+        copies.append(seen[-1:, :2].copy())
+        return evaluate_for(2)(seen)
+
+    with PlanEnv("CartPole-v1", compiled=compiled) as env:
+        config = MCTS(num_simulations=200, selection="puct", evaluate_fn=evaluate)
+        config.plan(env, env.reset(seed=3).state, seed=0)
+    assert len(kept) > 10
+    np.testing.assert_array_equal(kept, copies)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_functions_evaluate_the_nodes_of_all_roots_in_one_call(num_workers: int) -> None:
+    sizes: list[int] = []
+
+    def evaluate(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sizes.append(len(seen))
+        return evaluate_for(2)(seen)
+
+    config = MCTS(num_simulations=60, selection="puct", evaluate_fn=evaluate, batch_size=4)
+    with planvec.make("CartPole-v1", num_workers=num_workers, compiled=False) as env:
+        states = np.array([env.reset(seed=seed).state for seed in range(7)])
+        together = config.plan_batch(env, states, seeds=range(7))
+        num_calls, largest = len(sizes), max(sizes)
+        alone = [config.plan(env, state, seed=seed) for seed, state in enumerate(states)]
+    assert sizes[0] == 7  # the roots
+    assert largest == 7 * 2  # half of the simulations in flight of each root
+    assert num_calls < 60
+    for first, second in zip(together, alone, strict=True):
+        check_same_plan(first, second)
+
+
+WRONG: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
+    "nan": (lambda seen: (np.full(len(seen), np.nan), np.ones((len(seen), 2))), "values: .* NaN at"),
+    "negative": (lambda seen: (values(seen), -np.ones((len(seen), 2))), "priors: .* at least 0"),
+    "infinite": (lambda seen: (values(seen), np.full((len(seen), 2), np.inf)), "priors: .* finite"),
+    "zeros": (lambda seen: (values(seen), np.zeros((len(seen), 2))), "priors: .* a row of zeros"),
+    "shape": (lambda seen: (values(seen), np.ones((len(seen), 3))), "priors: .* of shape"),
+    "rows": (lambda seen: (np.zeros(len(seen) + 1), np.ones((len(seen), 2))), "values: .* of shape"),
+}
+
+
+@pytest.mark.parametrize("compiled", [None, False, True])
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_function_gives_wrongly_is_told(name: str, compiled: bool | None) -> None:
+    wrong, message = WRONG[name]
+    calls = itertools.count()
+
+    def evaluate(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return wrong(seen) if next(calls) == 5 else evaluate_for(2)(seen)
+
+    config = MCTS(num_simulations=60, selection="puct", evaluate_fn=evaluate, batch_size=4)
+    env = Driven("CartPole-v1") if compiled is None else PlanEnv("CartPole-v1", compiled=compiled)
+    with env, pytest.raises(InvalidBatchError, match=f"evaluate_fn, {message}"):
+        config.plan(env, env.reset(seed=3).state, seed=0)
+
+
+@pytest.mark.parametrize("num_actions", [1, 7, 8, 15, 18, 100, 128])
+def test_priors_are_scaled_as_numpy_scales_them(num_actions: int) -> None:
+    """NumPy, which scales those of the root, adds 8 and more numbers in another order than one by one."""
+
+    class Many(gymnasium.Env[Any, Any]):
+        observation_space = gymnasium.spaces.Discrete(5)
+        action_space = gymnasium.spaces.Discrete(num_actions)
+        cell = 0
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+            super().reset(seed=seed)
+            self.cell = 0
+            return 0, {}
+
+        def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+            self.cell = (self.cell + 1) % 5
+            return self.cell, 0.0, False, False, {}
+
+    priors = np.random.default_rng(0).random((5, num_actions))
+    config = MCTS(num_simulations=6, selection="puct", prior_fn=lambda seen: priors[seen], rollout_horizon=0)
+    with PlanEnv(Many) as env:
+        tree = config.plan(env, env.reset(seed=0).state, seed=0).search_data
+        cells = env.observe(tree.states[: tree.num_nodes])
+    scaled = priors / priors.sum(axis=1, keepdims=True)
+    np.testing.assert_array_equal(tree.arrays.priors[: tree.num_nodes], scaled[cells])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_seconds_end_a_search_whose_function_is_slow(compiled: bool, runs: list[SearchRun]) -> None:
+    def slow(seen: np.ndarray) -> np.ndarray:
+        time.sleep(0.01)
+        return values(seen)
+
+    with PlanEnv("CartPole-v1", compiled=compiled) as env:
+        config = MCTS(value_fn=slow, max_seconds=0.1)
+        plan = config.plan(env, env.reset(seed=0).state, seed=0)
+    assert plan.stop_reason == "max_seconds"
+    assert plan.num_simulations <= 12 * 8
+    assert len(runs) == compiled
+
+
+def test_a_callback_sees_a_search_with_functions_as_the_driver_shows_it(runs: list[SearchRun]) -> None:
+    plain, fast = both("CartPole-v1")
+    config, plans, calls = MCTS(num_simulations=400, **PUCT), [], []
+    for env in (plain, fast):
+        seen: list[tuple[int, int]] = []
+
+        def callback(*numbers: int, seen: list[Any] = seen) -> bool:
+            seen.append(numbers)
+            return numbers[0] > 100
+
+        with env:
+            state = env.reset(seed=1).state
+            plans.append(config.plan(env, state, seed=0, callback=callback))
+        calls.append(seen)
+    assert len(runs) == 1
+    assert calls[0] == calls[1]
+    assert plans[1].stop_reason == "callback"
+    check_same_plan(*plans)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from planvec.kernels.digests import code_digest
     from planvec.kernels.kernel_type import CodeType, Pointer, compile_loop, value_at
     from planvec.kernels.memory import copy_bytes, jit, load
-    from planvec.kernels.random import next_uint64
+    from planvec.kernels.random import NUM_WORDS, next_uint64
     from planvec.kernels.step_loop import run_rows
     from planvec.kernels.threads import Stop, run_together
 
@@ -47,7 +47,7 @@ _LAZY = {
     "digests": "code_digest",
     "kernel_type": "CodeType Pointer compile_loop value_at",
     "memory": "copy_bytes jit load",
-    "random": "next_uint64",
+    "random": "NUM_WORDS next_uint64",
     "step_loop": "run_rows",
     "threads": "Stop run_together",
 }

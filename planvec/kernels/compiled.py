@@ -6,6 +6,7 @@ StepBatch --> constants of the environment    thread 0: rows 0 to 99, ...      -
 
 from __future__ import annotations
 
+import functools
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
@@ -35,9 +36,9 @@ _NO_SEEDS = np.empty(0, np.uint64)
 _NO_BYTES = np.empty(0, np.uint8)
 
 
-# runs a loop `loop(kernel, constants, code, ...)` with the present constants of the environment; None if that
-# was changed so that it has to step itself
-BoundLoop = Callable[..., int | None]
+# reads the present constants of the environment and returns a loop `loop(kernel, constants, code, ...)` with
+# them, which takes the other arguments; None if it was changed so that it has to step itself
+BindLoop = Callable[[], Callable[..., int] | None]
 
 
 class LoopKernel(ABC):
@@ -211,7 +212,7 @@ class CompiledKernel(LoopKernel):
         constants = kernel.constants(base)
         self._flags = _flags_of(constants)
         kernel_type = KernelType(kernel, digest, layout_of(opened, kernel.fields), self._flags, token)
-        self._loops: dict[tuple[Any, Hashable], BoundLoop] = {}
+        self._loops: dict[tuple[Any, Hashable], BindLoop] = {}
         infos_shape = None if kernel.columns is None else ()
         super().__init__(kernel_type, opened, constants, infos_shape)
 
@@ -234,19 +235,19 @@ class CompiledKernel(LoopKernel):
         if self._kernel.spread is not None:
             self._kernel.spread(states, random, self._base)
 
-    def open_loop(self, loop: object, code: CodeType, variant: Hashable, *examples: object) -> BoundLoop:
+    def open_loop(self, loop: object, code: CodeType, variant: Hashable, *examples: object) -> BindLoop:
         """Compile another loop for this kernel, or load it from the cache on disk."""
         # Arguments of one `variant` have the same types. `code` stands for the loop and all that it calls.
         if (loop, variant) not in self._loops:
             entry = compile_loop(loop, self._type, self._constants_type, code, *map(numba.typeof, examples))
 
-            def run(*arguments: object) -> int | None:
+            def bind() -> Callable[..., int] | None:
                 constants = None if self.has_changed() else self._constants()
                 if constants is None:
                     return None
-                return entry(self._type, self._passed(constants), None, *arguments)
+                return functools.partial(entry, self._type, self._passed(constants), None)
 
-            self._loops[loop, variant] = run
+            self._loops[loop, variant] = bind
         return self._loops[loop, variant]
 
 

@@ -14,6 +14,7 @@ Letters: B rows, H steps.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from abc import ABC, abstractmethod
@@ -27,7 +28,16 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.plan import Plan
-from planvec.rows import BatchStepper, Promise, Rollouts, Transitions, is_fixed, take_rows
+from planvec.rows import (
+    BatchStepper,
+    Promise,
+    Rollouts,
+    Transitions,
+    copy_rows,
+    empty_rows,
+    is_fixed,
+    take_rows,
+)
 
 
 class StepRequest(NamedTuple):
@@ -67,7 +77,22 @@ class RolloutRequest(NamedTuple):
     discount: float = 1.0
 
 
-Request = StepRequest | RolloutRequest
+class EvaluationRequest(NamedTuple):
+    """A request to call a function of the user: once for the rows of all roots that need it at this time.
+
+    Attributes:
+        evaluate: `evaluate(observations, num_rows)`, which returns a tuple of arrays `[B, ...]`, or
+            `[0, ...]`. The answer is such a tuple, for these rows. The searches of a planner share it.
+        observations: `[B, ...]`, those of a batch.
+        num_rows: B.
+    """
+
+    evaluate: Callable[[Any, int], tuple[np.ndarray, ...]]
+    observations: Any
+    num_rows: int
+
+
+Request = StepRequest | RolloutRequest | EvaluationRequest
 
 Simulation = Generator[Request, Any, None]  # A generator that yields requests and is sent their answers
 
@@ -120,7 +145,9 @@ def ended_error() -> InvalidBatchError:
 # -- Sends the requests of searches to a stepper, and checks its answers -------------------------------------
 
 
-def check_answer(request: Request, out: Transitions | Rollouts, are_averaged: bool) -> None:
+def check_answer(
+    request: StepRequest | RolloutRequest, out: Transitions | Rollouts, are_averaged: bool
+) -> None:
     """Check that an answer has the rows of its request, and that planners can compute with its rewards."""
     # Compiled code reads the answers of steppers of any kind, and would read beyond one that is too short.
     if isinstance(out, Rollouts):
@@ -228,7 +255,7 @@ class _Pending(NamedTuple):
 
     number: int  # index of the search
     simulation: Simulation  # the generator that yielded the request
-    request: Request
+    request: Any  # what it has yielded, a `Request`; None before it begins
 
 
 _FEW = 64  # numbers that Python adds up faster than NumPy
@@ -260,6 +287,22 @@ def drive(
             if isinstance(member.request, RolloutRequest):
                 batches.append(([member], env.rollout_batch(**member.request._asdict(), blocking=False)))
 
+    def go_on(members: list[_Pending], answers: list[Any]) -> list[_Pending]:
+        """Pass on answers (None: it begins). Returns the members that request steps or rollouts next."""
+        going_on = []
+        while members:
+            asking = []  # for evaluations, by one call for all roots
+            for member, answer in zip(members, answers, strict=True):
+                request = _next_request(searches[member.number], member.simulation, answer)
+                if request is None:
+                    num_in_flight[member.number] -= 1
+                elif isinstance(request, EvaluationRequest):
+                    asking.append(member._replace(request=request))
+                else:
+                    going_on.append(member._replace(request=request))
+            members, answers = asking, _evaluated(env, asking)
+        return going_on
+
     def check_budget() -> None:
         """Stop the searches that have reached a limit."""
         late = max_seconds is not None and time.perf_counter() - started >= max_seconds
@@ -276,23 +319,22 @@ def drive(
         while True:
             # Start at most one simulation of each search: with two of one search in one batch, both answers
             # would always arrive together, and the workers would be idle while both are processed.
-            members, has_completed = [], False
+            members, before = [], sum([search.num_simulations for search in searches])
             for number, search in enumerate(searches):
                 if search.stop_reason is None and num_in_flight[number] < search.num_in_flight:
-                    before, simulation = search.num_simulations, search.simulate()
+                    simulation = search.simulate()
                     if not isinstance(simulation, GeneratorType):
                         raise TypeError(
                             f"{type(search).__name__}.simulate: expected a generator, got "
                             f"{type(simulation).__name__}; request steps by "
                             "out = yield planvec.StepRequest(actions, states)"
                         )
-                    request = _next_request(search, simulation, None)
-                    if request is not None:
-                        members.append(_Pending(number, simulation, request))
-                        num_in_flight[number] += 1
-                    has_completed = has_completed or search.num_simulations > before
+                    members.append(_Pending(number, simulation, None))
+                    num_in_flight[number] += 1
+            members = go_on(members, [None] * len(members))
             if members:
                 send(members)
+            has_completed = sum([search.num_simulations for search in searches]) > before
             if has_completed:
                 check_budget()
             if members or has_completed:
@@ -300,7 +342,9 @@ def drive(
             if not batches:
                 return
             # None can start: pass on the answer to the oldest batch, and send what is requested next.
-            for member, answer in _answers(*batches.popleft()):
+            members, promise = batches.popleft()
+            answers = _answers(members, promise)
+            for member, answer in zip(members, answers, strict=True):
                 search, request = searches[member.number], member.request
                 check_answer(request, answer, search.averages)
                 is_step = isinstance(request, StepRequest)
@@ -308,11 +352,7 @@ def drive(
                 search.num_env_steps += sum(counts.tolist()) if len(counts) <= _FEW else int(counts.sum())
                 if not search.num_env_steps:
                     raise ended_error()
-                request = _next_request(search, member.simulation, answer)
-                if request is None:
-                    num_in_flight[member.number] -= 1
-                else:
-                    members.append(member._replace(request=request))
+            members = go_on(members, answers)
             if members:
                 send(members)
             check_budget()
@@ -328,7 +368,7 @@ def _next_request(search: Search, simulation: Simulation, answer: object) -> Req
         request = simulation.send(answer)
     except StopIteration:
         return None
-    if not isinstance(request, (StepRequest, RolloutRequest)):
+    if not isinstance(request, (StepRequest, RolloutRequest, EvaluationRequest)):
         raise TypeError(
             f"{type(search).__name__}.simulate: expected it to yield StepRequests or RolloutRequests, got "
             f"{type(request).__name__}; out = yield planvec.StepRequest(actions, states) gets transitions"
@@ -336,14 +376,29 @@ def _next_request(search: Search, simulation: Simulation, answer: object) -> Req
     return request
 
 
-def _answers(members: list[_Pending], promise: Promise[Any]) -> list[tuple[_Pending, Any]]:
+def _answers(members: list[_Pending], promise: Promise[Any]) -> list[Any]:
     """Wait for the answer to a batch and split it into those of its requests."""
     answer = promise.result()
     if len(members) == 1:
-        return [(members[0], answer)]
+        return [answer]
     answers, start = [], 0
     for member in members:
         stop = start + len(member.request.states)
-        answers.append((member, Transitions(*(take_rows(part, slice(start, stop)) for part in answer))))
+        answers.append(Transitions(*(take_rows(part, slice(start, stop)) for part in answer)))
         start = stop
     return answers
+
+
+def _evaluated(env: BatchStepper, members: list[_Pending]) -> list[tuple[np.ndarray, ...]]:
+    """Perform the requests for evaluations by one call, if their observations can be merged."""
+    space = env.observation_space
+    if len(members) < 2 or not is_fixed(space):
+        return [one.request.evaluate(one.request.observations, one.request.num_rows) for one in members]
+    counts = [member.request.num_rows for member in members]
+    ends = list(itertools.accumulate(counts))
+    parts = [slice(end - count, end) for end, count in zip(ends, counts, strict=True)]
+    merged = empty_rows(space, ends[-1])
+    for member, part in zip(members, parts, strict=True):
+        copy_rows(member.request.observations, merged, part)
+    results = members[0].request.evaluate(merged, ends[-1])
+    return [tuple([array[part] for array in results]) for part in parts]

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from planvec.errors import PlanvecError
 from planvec.kernels import (
     CompiledKernel,
     Pointer,
     Stop,
+    bytes_of,
     compile_loop,
+    copy_bytes,
     jit,
     next_uint64,
     run_rows,
@@ -35,23 +37,24 @@ from planvec.planners.mcts.simulations import (
     DONE,
     ENDED,
     ENTRANCES,
+    EVALUATE,
     GOES_ON,
+    INVALID,
     LEAVES,
     MAX_ENV_STEPS,
     MAX_SECONDS,
+    PAUSED,
     REFUSED,
     STEPS,
     STOP_REASONS,
     Shared,
-    Steps,
     advance,
-    answer_of,
     compile_entrance,
     init,
     new_shared,
-    new_steps,
     no_halving,
     search_code,
+    take_evaluations,
 )
 from planvec.planners.mcts.tree import SINGLE, Tree, TreeKind, empty_arrays
 from planvec.planners.search import PlanCallback, PlanProgress, Search, check_numbers, ended_error
@@ -65,74 +68,79 @@ from planvec.rows import BatchStepper, KernelUse, Outputs, Perform, RolloutBatch
 # Letters: K slots.
 
 
-class Draws(NamedTuple):
-    """What the random numbers of requests are drawn from, and where they are written."""
-
-    random: NDArray[np.uint64]  # the generator of the search; see `planvec.kernels.random`
-    # `[K]` uint64, the seeds of the rows of requests; `[0]` where a step has one outcome
-    seeds: NDArray[np.uint64]
-    action_seeds: NDArray[np.uint64]  # `[2]` uint64, those of the rollouts of each half
-
-
 @jit(cache=True)
 def run_search(
     kernel: object,
     constants: object,
     code: object,
     memory: Pointer[Shared],
-    answers: Steps,
-    draws: Draws,
     time_limit: int,
     repeats: Any,  # `[K]` int64, dt; None: 1, for which another loop is compiled
     action_range: object,
+    # `[K * O]` uint8 in a tuple, the memory for observations of O bytes; None, as are the next four: no
+    # function of the user evaluates new nodes
+    observations: Any,
+    batch: Any,  # uint8, written: the observations of new nodes that a function has to evaluate
+    at: Any,  # the row of `batch` from which on they are written
+    values: Any,  # of the last new nodes; see `take_evaluations`
+    priors: Any,
     max_events: int,
 ) -> int:
-    """Run a search until it is over, or until it has processed some answers."""
-    # `answers`: `[K]`, written. After `REFUSED`, the answer to the request of the half that was queued last
-    # has to be written before the next call. Without a kernel (None), this is so with every request.
-    # Returns `DONE`, `PAUSED`, `REFUSED` or `ENDED`.
+    """Run a search until it is over, has new nodes to evaluate, or has processed some answers."""
+    # After `REFUSED`, the answer to the request of the half that was queued last has to be written before the
+    # next call. Without a kernel (None), this is so with every request.
+    # Returns `DONE`, `PAUSED`, `REFUSED`, `ENDED`, `INVALID`, or `EVALUATE` plus a number of nodes.
     shared: Shared = value_at(memory)
     rules, counts = shared.rules, shared.counts[0]
-    size, action_size = rules.state_bytes, rules.action_bytes
     last_event = counts.num_events + max_events
+    if batch is not None:
+        width = len(observations[0]) // len(shared.slots)
+        if counts.evaluated > 0:
+            half = counts.evaluated - 1
+            if take_evaluations(code, memory, values, priors, half) != 0:
+                return INVALID
     while True:
-        status = advance(code, memory, answers, last_event)
+        status = advance(code, memory, last_event)
+        if batch is not None and status == EVALUATE:
+            group = shared.halves[counts.evaluated - 1]
+            for index in range(group.num_new):
+                source = (group.first + shared.rows[group.first + index].new_row) * width
+                copy_bytes(observations[0], source, batch, (at + index) * width, width)
+            status += group.num_new
         if status >= 0:
             return status
         half = shared.queue[counts.num_queued - 1]
-        first, count = shared.halves[half].first, shared.halves[half].num_rows
-        last = first + count
+        first: Any = np.int64(shared.halves[half].first)
+        last: Any = np.int64(first + shared.halves[half].num_rows)
         # Draw the seeds of the request, as `planvec.planners.mcts.search` draws them.
         if shared.halves[half].stage == LEAVES:
-            draws.action_seeds[half] = next_uint64(draws.random) >> np.uint64(1)  # as `integers(2**63)`
-        if len(draws.seeds) > 0:
+            shared.action_seeds[half] = next_uint64(shared.random) >> np.uint64(1)  # as `integers(2**63)`
+        if len(shared.seeds) > 0:
             for row in range(first, last):
-                draws.seeds[row] = next_uint64(draws.random)
+                shared.seeds[row] = next_uint64(shared.random)
         if kernel is None:  # numba leaves out what follows
             return REFUSED
         # Perform the request with the kernel.
-        states, seeds = shared.request_states[first * size : last * size], draws.seeds[first:last]
-        answer = answer_of(shared, answers, half)
-        results = (answer.rewards, answer.terminated, answer.truncated, answer.num_steps)
-        zero: Any = np.int64(0)  # 0 would be another type, for which the loops would be compiled again
-        extras = answer.rewards[:0]  # not wanted
+        answers = shared.answers
+        results = (answers.rewards, answers.terminated, answers.truncated, answers.num_steps)
+        extras = answers.rewards[:0]  # not wanted
         if shared.halves[half].stage == LEAVES:
             status = run_rows(
                 kernel,
                 constants,
-                zero,
-                count,
-                states,
+                first,
+                last,
+                shared.request_states,
                 shared.request_actions[:0],
                 None,
                 rules.rollout_steps,
                 rules.kind.discount,
-                seeds,
+                shared.seeds,
                 time_limit,
-                draws.action_seeds[half],
-                zero,
+                shared.action_seeds[half],
+                -first,  # the first row of the request draws the actions of row 0
                 action_range,
-                answer.new_states,
+                answers.new_states,
                 None,
                 results,
                 extras,
@@ -141,33 +149,33 @@ def run_search(
             status = run_rows(
                 kernel,
                 constants,
-                zero,
-                count,
-                states,
-                shared.request_actions[first * action_size : last * action_size],
-                None if repeats is None else repeats[first:last],
+                first,
+                last,
+                shared.request_states,
+                shared.request_actions,
+                repeats,
                 None,
                 1.0,
-                seeds,
+                shared.seeds,
                 time_limit,
                 None,
                 None,
                 None,
-                answer.new_states,
-                None,
+                answers.new_states,
+                observations,
                 results,
                 extras,
             )
         if status != 0:
             return REFUSED
-        for reward in answer.rewards:
-            if not np.isfinite(reward):
+        for row in range(first, last):
+            if not np.isfinite(answers.rewards[row]):
                 return REFUSED  # `check_numbers` raises
-        counts.num_rows += count
+        counts.num_rows += last - first
         counts.num_chunks += 1
 
 
-# -- Runs one search without a driver. Letters: K slots, S bytes of a state ----------------------------------
+# -- Runs one search without a driver. Letters: K slots, S bytes of a state, O bytes of an observation -------
 
 # time after which a run pauses, to look at Ctrl-C and at the other roots
 SECONDS_PER_RUN = 5e-3
@@ -176,107 +184,140 @@ _MAX_SIMULATIONS = 4096
 
 _log = logging.getLogger("planvec")
 
-# The compiled loop without a kernel, once it is loaded. Its arguments have the same types in all searches.
-_loops: list[Callable[..., int]] = []
+# The compiled loops without a kernel, once they are loaded: without and with functions that evaluate nodes.
+# Their arguments have the same types in all searches.
+_loops: dict[bool, Callable[..., int]] = {}
 
 
-def load_loop(memory: Pointer[Shared]) -> Callable[..., int]:
+# Examples of `observations`, `batch`, `at`, `values` and `priors` of `run_search`
+_NO_BYTES = np.empty(0, np.uint8)
+_EVALUATION = ((_NO_BYTES,), _NO_BYTES, 0, np.empty(0), np.empty((0, 0)))
+
+
+def load_loop(memory: Pointer[Shared], evaluates: bool) -> Callable[..., int]:
     """Compile the loop without a kernel, or load it from the cache."""
-    if not _loops:
-        answers, none = new_steps(1, 1), np.zeros(0, np.uint64)
-        examples = (memory, answers, Draws(none, none, none), 0, None, None, 1)
+    if evaluates not in _loops:
+        examples = (memory, 0, None, None, *(_EVALUATION if evaluates else (None,) * 5), 1)
         no_kernel = (numba.types.none, numba.types.none, search_code())
         entry = compile_loop(run_search, *no_kernel, *map(numba.typeof, examples))
-        _loops.append(functools.partial(entry, None, None, None))
-    return _loops[0]
+        _loops[evaluates] = functools.partial(entry, None, None, None)
+    return _loops[evaluates]
 
 
 class SearchRun:
     """Runs a search to its end, in compiled code but for its requests; with a kernel (`use`), those too."""
 
     # `search`: one that has not begun; `started`: `perf_counter()` at the beginning of the call.
+    # Attributes: `values` and `priors`, those of the last new nodes; None without functions.
 
     def __init__(self, search: TreeSearch, perform: Perform, use: KernelUse | None, started: float) -> None:
-        self._search, self._started = search, started
+        self.search, self._started = search, started
         self._perform_request, self._use = perform, use
         config, self._shared = search.config, search.shared
-        num_slots, num_seeds = config.batch_size, config.batch_size * (search.rules.kind.chance != SINGLE)
         self._counts = self._shared.counts[0]  # a view
         self._counts["num_env_steps"] = search.num_env_steps
-        self._answers = new_steps(num_slots, search.rules.state_bytes)
         # The state of the generator, a PCG64, as words; see `planvec.kernels.random`.
         state = search.generator.bit_generator.state
         numbers = state["state"]["state"], state["state"]["inc"]
         words = [part for number in numbers for part in (number & 2**64 - 1, number >> 64)]
-        words += [state["uinteger"], state["has_uint32"]]
-        self._draws = Draws(
-            np.array(words, np.uint64), np.zeros(num_seeds, np.uint64), np.zeros(2, np.uint64)
-        )
-        self._repeats = np.full(num_slots, config.dt)
+        self._shared.random[:] = [*words, state["uinteger"], state["has_uint32"]]
+        self._evaluates = search.rules.evaluates
+        self._repeats = np.full(config.batch_size, config.dt)
         self._full: list[tuple[StepBatch | RolloutBatch, Outputs] | None] = [None, None]
         self._arguments = (
-            *(search.memory, self._answers, self._draws, 0 if use is None else use.kernel.time_limit),
+            *(search.memory, 0 if use is None else use.kernel.time_limit),
             None if use is None or config.dt == 1 else self._repeats,
             None if use is None else use.kernel.action_range,
+            (bytes_of(search.observations),) if self._evaluates else None,
         )
-        self._num_events = 16  # of the next call
+        self.values: Any = _EVALUATION[3] if self._evaluates else None
+        self.priors: Any = _EVALUATION[4] if self._evaluates else None
+        self._most = max(1, _MAX_SIMULATIONS // config.batch_size)  # events of a call
+        self._num_events = self._most if self._evaluates else 16  # of the next call
         self._seconds = 0.0  # since the last audit
         self._num_recorded = (0, 0)
 
     def load(self) -> None:
         """Compile the code, or load it from the cache."""
         if self._use is None:
-            self._loop: Callable[..., int | None] = load_loop(self._search.memory)
+            loop = load_loop(self.search.memory, self._evaluates)
+            self._bind: Callable[[], Callable[..., int] | None] = lambda: loop
         else:
-            has_repeats = self._search.config.dt > 1
-            kernel = self._use.kernel
-            self._loop = kernel.open_loop(run_search, search_code(), has_repeats, *self._arguments, 1)
+            variant = (self.search.config.dt > 1, self._evaluates)
+            examples = (*self._arguments, *(_EVALUATION[1:] if self._evaluates else (None,) * 4), 1)
+            self._bind = self._use.kernel.open_loop(run_search, search_code(), variant, *examples)
 
-    def proceed(self, callback: PlanCallback | None) -> bool:
-        """Run for some milliseconds, or up to the next call of the callback. Returns whether it is over."""
-        counts, queue, use = self._counts, self._shared.queue, self._use
-        max_seconds = self._search.config.max_seconds
-        most = 1 if callback is not None else max(1, _MAX_SIMULATIONS // self._search.config.batch_size)
-        started = time.perf_counter()
+    def account(self, seconds: float) -> None:
+        """Count the rows that were stepped in the last seconds, and audit one from time to time."""
+        use, counts = self._use, self._counts
+        if use is not None:
+            num_rows, num_chunks = int(counts["num_rows"]), int(counts["num_chunks"])
+            use.record(num_rows - self._num_recorded[0], num_chunks - self._num_recorded[1])
+            self._num_recorded = num_rows, num_chunks
+            self._seconds += seconds
+            if self._seconds >= SECONDS_PER_RUN and counts["num_queued"]:
+                use.audit(*self._request(int(self._shared.queue[0])), self._seconds)
+                self._seconds = 0.0
+
+    def bind(self) -> None:
+        """Read the constants of the environment."""
+        loop = self._bind()
+        if loop is None:
+            raise PlanvecError(
+                "env: expected an environment that does not change during a search, got one whose "
+                "attributes or methods were changed; change it between two searches"
+            )
+        self._loop = functools.partial(loop, *self._arguments)
+
+    def proceed(self, callback: PlanCallback | None, batch: Any = None, at: int | None = None) -> int:
+        """Run for some milliseconds, or up to the next evaluation or call of the callback."""
+        # `batch`, `at`: those of `run_search`.
+        # Returns `DONE`, `PAUSED`, or `EVALUATE` plus a number of nodes.
+        counts, started = self._counts, 0.0  # with functions, it runs up to the next one, and no longer
+        if not self._evaluates:
+            started = time.perf_counter()
         ends = started + SECONDS_PER_RUN
         while True:
-            num_events, was_stopped = counts["num_events"], counts["stop"] != GOES_ON
+            num_events = counts["num_events"] if callback is not None else 0
+            most = self._num_events if callback is None else 1
             try:
-                status = self._loop(*self._arguments, min(self._num_events, most))
+                status = self._loop(batch, at, self.values, self.priors, most)
             except Exception:  # of the function of a user; the environment tells what is wrong
-                if use is None:  # no code of others runs here
+                if self._use is None:  # no code of others runs here
                     raise
                 _log.debug("the environment performs a request of a search itself", exc_info=True)
                 status = REFUSED
-            if status is None:
-                raise PlanvecError(
-                    "env: expected an environment that does not change during a search, got one whose "
-                    "attributes or methods were changed; change it between two searches"
-                )
-            now = time.perf_counter()
-            if use is not None:  # count its rows and chunks, and audit a row from time to time
-                num_rows, num_chunks = int(counts["num_rows"]), int(counts["num_chunks"])
-                use.record(num_rows - self._num_recorded[0], num_chunks - self._num_recorded[1])
-                self._num_recorded = num_rows, num_chunks
-                self._seconds += now - started
-                if self._seconds >= SECONDS_PER_RUN and counts["num_queued"]:
-                    use.audit(*self._request(int(queue[0])), self._seconds)
-                    self._seconds = 0.0
+            if status >= EVALUATE:
+                return status
+            if status == INVALID:
+                self.search.refuse(self.values, self.priors)
             if status == ENDED:
                 raise ended_error()
-            is_short = now - started < SECONDS_PER_RUN / 2
-            self._num_events = min(2 * self._num_events, most) if is_short else max(1, self._num_events // 2)
+            now = time.perf_counter()
+            if not self._evaluates:
+                is_short = now - started < SECONDS_PER_RUN / 2
+                longer, shorter = min(2 * self._num_events, self._most), max(1, self._num_events // 2)
+                self._num_events = longer if is_short else shorter
             if status == REFUSED:
-                self._perform(int(queue[counts["num_queued"] - 1]))
-            stop = callback is not None and counts["num_events"] > num_events and callback(*self.counts())
-            if stop and not was_stopped and counts["stop"] in (GOES_ON, MAX_ENV_STEPS):
-                counts["stop"] = CALLBACK
-            ended = time.perf_counter()
-            if max_seconds is not None and counts["stop"] == GOES_ON and ended - self._started >= max_seconds:
-                counts["stop"] = MAX_SECONDS
-            started = ended
+                self._perform(int(self._shared.queue[counts["num_queued"] - 1]))
+            if callback is not None and counts["num_events"] > num_events and callback(*self.counts()):
+                self.stop(CALLBACK)
+            started = time.perf_counter()
+            self.check_time(started)
             if status == DONE or started >= ends or callback is not None:
-                return status == DONE
+                return DONE if status == DONE else PAUSED
+
+    def stop(self, reason: int) -> None:
+        """Let no further simulations begin."""
+        if self._counts["stop"] in (GOES_ON, MAX_ENV_STEPS):
+            self._counts["stop"] = reason
+
+    def check_time(self, now: float) -> None:
+        """Let no further simulations begin after `max_seconds`."""
+        max_seconds = self.search.config.max_seconds
+        is_late = max_seconds is not None and now - self._started >= max_seconds
+        if is_late and self._counts["stop"] == GOES_ON:
+            self._counts["stop"] = MAX_SECONDS
 
     def counts(self) -> tuple[int, int]:
         """Return the numbers of simulations and of environment steps."""
@@ -284,17 +325,17 @@ class SearchRun:
 
     def finish(self) -> None:
         """Write the counts and the random generator of the search."""
-        search = self._search
+        search = self.search
         search.num_simulations, search.num_env_steps = self.counts()
         search.stop_reason = STOP_REASONS[self._counts["stop"]]
         state: Any = search.generator.bit_generator.state
-        words = self._draws.random
+        words = self._shared.random
         state["state"]["state"] = int(words[0]) | int(words[1]) << 64
         search.generator.bit_generator.state = state
 
     def _perform(self, half: int) -> None:
         """Perform the request of a half, and check its rewards."""
-        first, end, _, stage, num_rows = self._shared.halves.item(half)
+        first, end, _, stage, num_rows, _ = self._shared.halves.item(half)
         is_full = num_rows == end - first
         full = self._full[half] if is_full and stage == STEPS else None
         request, outputs = full or self._request(half)
@@ -306,13 +347,13 @@ class SearchRun:
 
     def _request(self, half: int) -> tuple[StepBatch | RolloutBatch, Outputs]:
         """Return the request of a half and the memory of its answer, which its next one overwrites."""
-        search, config, answers = self._search, self._search.config, self._answers
-        rows = search.rows_of(half)
+        search, config, shared = self.search, self.search.config, self._shared
+        rows, answers, observations = search.rows_of(half), shared.answers, None
         states = search.states_of(rows)
-        seeds = self._draws.seeds[rows] if len(self._draws.seeds) else None
+        seeds = shared.seeds[rows] if len(shared.seeds) else None
         request: StepBatch | RolloutBatch
-        if self._shared.halves["stage"][half] == LEAVES:
-            action_seed, discount = int(self._draws.action_seeds[half]), float(config.discount)
+        if shared.halves["stage"][half] == LEAVES:
+            action_seed, discount = int(shared.action_seeds[half]), float(config.discount)
             request = RolloutBatch(
                 states, config.rollout_steps, None, action_seed, seeds=seeds, discount=discount
             )
@@ -320,8 +361,11 @@ class SearchRun:
             request = StepBatch(
                 states, search.actions_of(rows), self._repeats[rows], seeds, same_dt=config.dt
             )
+            if self._evaluates:
+                observations = search.observations[rows]
         return request, Outputs(
             new_states=answers.new_states.view(states.dtype)[rows],
+            observations=observations,
             rewards=answers.rewards[rows],
             terminated=answers.terminated[rows].view(np.bool_),
             truncated=answers.truncated[rows].view(np.bool_),
@@ -360,11 +404,13 @@ def run_here(
     for search in searches:
         if not isinstance(search, TreeSearch):
             return False
-        # It must need no function of the user, nor numbers that only NumPy draws. Its states have to be those
-        # of the environment: only batches check that.
+        # It must need no function of the user but those that evaluate new nodes, from observations that are
+        # one array; nor numbers that only NumPy draws. Its states have to be those of the environment: only
+        # batches check that.
         config = search.config
         if not (
             search.is_plain
+            and (len(search.observations) or not search.rules.evaluates)
             and search.root_state.dtype == env.state_dtype
             and config.rollout_policy is None
             and not (config.dt > 1 and config.rollout_steps > 0)
@@ -383,6 +429,14 @@ def run_here(
     seconds = time.perf_counter() - loading
     if seconds > _SECONDS_TO_ANNOUNCE:
         _log.info("the compiled tree search was compiled or loaded in %.1f s", seconds)
+
+    def show() -> None:
+        if progress is not None:
+            progress(*map(sum, zip(*(one.counts() for one in runs), strict=True)))
+
+    if suited and suited[0].rules.evaluates:
+        _run_in_rounds(runs, callback, show)
+        return True
     todo, lock = deque(runs), threading.Lock()
 
     def work(index: int, stop: Stop) -> None:
@@ -392,13 +446,15 @@ def run_here(
                     return
                 run = todo.popleft()
             try:
-                is_over = run.proceed(callback)
+                begun = time.perf_counter()
+                run.bind()
+                status = run.proceed(callback)
+                run.account(time.perf_counter() - begun)
             except BaseException:
                 stop.set()  # the others end, too
                 raise
-            if progress is not None:
-                progress(*map(sum, zip(*(one.counts() for one in runs), strict=True)))
-            if is_over:
+            show()
+            if status == DONE:
                 run.finish()
             else:
                 with lock:  # the roots take turns, so that each has its share of the time
@@ -406,6 +462,56 @@ def run_here(
 
     run_together(work, 1 if use is None else min(use.kernel.num_threads, len(runs)))
     return True
+
+
+def _run_in_rounds(runs: list[SearchRun], callback: PlanCallback | None, show: Callable[[], None]) -> None:
+    """Run searches whose new nodes are evaluated by functions of the user: those of all roots in one call."""
+    # Which nodes share a call does not depend on the speed of the machine, since functions may give a row
+    # other bits in another batch.
+    first = runs[0].search
+    evaluated, max_seconds = first.evaluated, first.config.max_seconds
+    num_rows = len(runs) * -(-first.config.batch_size // 2)
+    shape, dtype = (num_rows, *first.observations.shape[1:]), first.observations.dtype
+    batch, data, num_references = np.empty(0), _NO_BYTES, 0
+    now = pause = time.perf_counter()
+    while runs:
+        if now >= pause:
+            for run in runs:
+                run.account(now - pause + SECONDS_PER_RUN)
+                run.bind()
+            show()
+            pause = now + SECONDS_PER_RUN
+        # The memory is used again, unless the function has kept a view of it.
+        if sys.getrefcount(batch) != num_references:
+            batch = np.empty(shape, dtype)
+            data = bytes_of(batch)
+            num_references = sys.getrefcount(batch)
+        at = runs[0].proceed(callback, data, 0) - EVALUATE if len(runs) == 1 else 0
+        if at > 0:  # one root: lists and slices would take a tenth of the time of a simulation
+            waiting = runs
+            runs[0].values, runs[0].priors = evaluated(batch[:at], at)
+        else:
+            waiting, ends, at = [], [], 0
+            for run in runs:
+                status = PAUSED
+                while status == PAUSED:
+                    status = run.proceed(callback, data, at)
+                if status == DONE:
+                    run.account(0.0)
+                    run.finish()
+                else:
+                    at += status - EVALUATE
+                    waiting.append(run)
+                    ends.append(at)
+            if waiting:
+                values, priors = evaluated(batch[:at], at)
+            for run, start, end in zip(waiting, [0, *ends], ends, strict=False):
+                run.values, run.priors = values[start:end], priors[start:end]
+        now = time.perf_counter()
+        if max_seconds is not None:
+            for run in waiting:
+                run.check_time(now)
+        runs = waiting
 
 
 def _kernel_use(env: StepsHere, searches: list[TreeSearch]) -> KernelUse | None:
@@ -443,5 +549,5 @@ def warm_up(config: MCTSConfig) -> None:
     memory = Pointer(new_shared(config, rules, tree, states[:1], no_halving(), []))
     for function in ENTRANCES:
         compile_entrance(function, memory)
-    load_loop(memory)
+    load_loop(memory, config.has_values or config.has_priors)
     tree.subtree(0)

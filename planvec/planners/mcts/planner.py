@@ -150,7 +150,9 @@ class MCTS(MCTSConfig):
     ) -> None:
         """Run searches to their end, without the driver where that is possible."""
         from planvec.planners.mcts.compiled import run_here  # here, since numba takes long to import
+        from planvec.planners.mcts.search import TreeSearch, enter_roots
 
+        enter_roots(env, [search for search in searches if isinstance(search, TreeSearch)])
         if not run_here(env, searches, started, callback):
             super()._run(env, searches, started, callback)
 

@@ -9,9 +9,10 @@ Letters: A actions, B rows, H steps.
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+from gymnasium import Space
 from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
@@ -19,6 +20,7 @@ from planvec.kernels import Pointer, bytes_of
 from planvec.planners.mcts.config import MCTSConfig
 from planvec.planners.mcts.setup import create_tree, make_rules, observation_keys, tree_kind
 from planvec.planners.mcts.simulations import (
+    INVALID,
     LEAVES,
     NONE,
     PERFORM,
@@ -35,12 +37,13 @@ from planvec.planners.mcts.simulations import (
     init,
     is_by_observation,
     new_shared,
+    take_evaluations,
     take_values,
 )
 from planvec.planners.mcts.tree import OPEN_LOOP, OUT_OF_BOUNDS, ROOT_WEIGHT, SINGLE, Tree
 from planvec.planners.plan import Plan
 from planvec.planners.root_actions import list_actions
-from planvec.planners.search import RolloutRequest, Search, Simulation, StepRequest
+from planvec.planners.search import EvaluationRequest, RolloutRequest, Search, Simulation, StepRequest
 from planvec.rows import (
     ACTION_MASK_FIELD,
     BatchStepper,
@@ -48,6 +51,7 @@ from planvec.rows import (
     action_masks,
     are_legal,
     draw_legal,
+    empty_rows,
     finish_rows,
     has_action_masks,
     is_fixed,
@@ -82,52 +86,77 @@ class TreeSearch(Search):
         self._env = env
         self.generator = generator  # the source of every random choice
         listed = list_actions(env.action_space)
-        # the settings of the kernels
         kind = tree_kind(config, env, listed is None, choice)
-        self.rules = make_rules(config, kind, state, listed, int(generator.integers(2**62)))
+        rules = make_rules(config, kind, state, listed, int(generator.integers(2**62)))
         self.root_state = state
         self.tree = create_tree(config, env, state, kind, listed, tree)
         self._arrays = self.tree.arrays
+        self._is_new_tree, self._is_new_root, self._info = tree is None, is_new_root, info
         # whether the states hold the masks of legal actions
         is_key = config.legal_actions == ACTION_MASK_FIELD
         self._reads_states = is_key and action_masks(env.action_space, state) is not None
+        self._functions = config.evaluate_fn, config.value_fn, config.prior_fn
+        self._has_functions = self._functions != (None, None, None)
+        # Compiled code writes the evaluations of new nodes if it knows which actions are legal.
+        reads_masks = rules.mask_at >= 0 and self._reads_states
+        knows_legal = config.legal_actions is None or reads_masks
+        evaluates = self._has_functions and knows_legal and kind.chance != OPEN_LOOP
+        self.rules = rules = rules._replace(evaluates=evaluates)  # the settings of compiled code
         if tree is None:
-            init(self._arrays, self.rules)
+            init(self._arrays, rules)
             if self.tree.states is not None:
                 self.tree.states[:1] = state
             players = players_to_move(state)
             if players is not None:
                 self._arrays.players[0] = players[0] == 1
-            self._evaluate_root(state, info)
-        if is_new_root:
-            self._add_root_noise()
-        halving = begin_halving(config, self.tree, generator)
+            self._draw_actions(np.zeros(1, np.int64))
         # whether the generator in a state decides about chance
-        self._foresees_chance = env.is_stochastic and self.rules.kind.chance == SINGLE
+        self._foresees_chance = env.is_stochastic and kind.chance == SINGLE
         self._unevaluated = set[int]()  # nodes of an open loop where the episode ended each time so far
-        parts = compared_parts(config.transpositions, state.dtype, kind, self._foresees_chance)
-        self.shared = new_shared(config, self.rules, self.tree, state, halving, parts)
+        self._parts = compared_parts(config.transpositions, state.dtype, kind, self._foresees_chance)
+        self._numbers: dict[Hashable, int] = {}  # of the keys of states, where these are compared by keys
+        self.num_in_flight = min(2, config.batch_size)
+        self._free = [*range(self.num_in_flight)][::-1]
+        has_bytes = rules.state_bytes > 0
+        has_own = kind.chance == OPEN_LOOP and not has_bytes
+        self._own_states = np.repeat(state, config.batch_size) if has_own else None
+        # Whether nothing in Python takes part in the expansion of the tree but functions that evaluate new
+        # nodes. Without a function, uniform priors of the legal actions are written in Python.
+        has_others = self._has_functions or (
+            config.legal_actions is not None and (kind.has_priors or not reads_masks)
+        )
+        needs_python = kind.has_own_actions or self._parts is None or (has_others and not evaluates)
+        self.is_plain = has_bytes and not needs_python
+        # memory for the observations `[K, ...]` of a compiled search whose nodes functions evaluate
+        self.observations = np.empty(0, np.uint8)
+        if self.is_plain and evaluates and is_fixed(env.observation_space):
+            rows = empty_rows(env.observation_space, config.batch_size)
+            self.observations = rows if isinstance(rows, np.ndarray) else self.observations
+        self.evaluates_root = tree is None and (self._has_functions or callable(config.legal_actions))
+        # what `evaluated` returns without a function
+        self._num_actions = self.tree.num_actions
+        self.no_values, self.no_priors = np.empty(0), np.empty((0, self._num_actions))
+
+    def enter(self, observation: object, values: NDArray[np.float64], priors: NDArray[np.float64]) -> None:
+        """Begin the search at its root. The arguments are those of a new tree; see `enter_roots`."""
+        config, root, key = self.config, np.zeros(1, np.int64), self.config.legal_actions
+        if self._is_new_tree:
+            mask = np.ones((1, self.tree.num_actions), bool)
+            if isinstance(key, str) and not self._reads_states and self._info and key in self._info:
+                mask = np.asarray(self._info[key])[None]
+            self._arrays.counters[ROOT_WEIGHT] = config.has_values
+            self._write_evaluations(root, self.root_state, observation, mask, values, priors)
+        if self._is_new_root:
+            self._add_root_noise()
+        halving = begin_halving(config, self.tree, self.generator)
+        self.shared = new_shared(config, self.rules, self.tree, self.root_state, halving, self._parts)
         self.memory = Pointer(self.shared)  # what all compiled functions work on
-        self._needs_keys = parts is None  # whether states are compared by numbers of their keys
-        self._numbers: dict[Hashable, int] = {}  # these
-        if self._needs_keys:
+        if self._parts is None:
             used = self.tree.num_nodes
             keys = self._keys(self.tree.saved_states, None, self._arrays.ended[:used])
             self.shared.table.keys[: len(keys)] = keys
-        if not kind.is_tree:
+        if not self.tree.kind.is_tree:
             call(enter_tree, self.memory)
-        self.num_in_flight = min(2, config.batch_size)
-        self._free = [*range(self.num_in_flight)][::-1]
-        is_open_loop = self.rules.kind.chance == OPEN_LOOP
-        has_bytes = self.rules.state_bytes > 0
-        has_own = is_open_loop and not has_bytes
-        self._own_states = np.repeat(state, config.batch_size) if has_own else None
-        # whether nothing in Python takes part in the expansion of the tree; with priors, those of legal
-        # actions differ
-        has_masks = self.rules.mask_at >= 0 and self._reads_states and not self.rules.kind.has_priors
-        has_functions = config.has_values or config.has_priors
-        has_functions |= config.legal_actions is not None and not has_masks
-        self.is_plain = has_bytes and not (has_functions or kind.has_own_actions or self._needs_keys)
 
     # -- simulations --------------------------------------------------------------------------------
 
@@ -150,7 +179,7 @@ class TreeSearch(Search):
                     rows = self.rows_of(half)
                     actions, states = self.actions_of(rows), self.states_of(rows)
                     out = yield StepRequest(actions, states, self.config.dt, self._seeds(len(states)))
-                    self._add_steps(half, out)
+                    yield from self._add_steps(half, out)
                     status = call(go_on, self.memory, half)
             self.num_simulations = int(counts["num_simulations"])
         finally:
@@ -158,7 +187,7 @@ class TreeSearch(Search):
 
     def rows_of(self, half: int) -> slice:
         """Return the rows of the request of a half, among those of all slots."""
-        first, _, _, _, num_rows = self.shared.halves.item(half)
+        first, _, _, _, num_rows, _ = self.shared.halves.item(half)
         return slice(first, first + num_rows)
 
     def _ends_of(self, rows: slice) -> np.ndarray:
@@ -198,9 +227,10 @@ class TreeSearch(Search):
         config, space = self.config, self._env.action_space
         states = self.states_of(self.rows_of(half))
         if not config.rollout_steps:  # a node of an open loop stands for many states
-            values, _ = self._evaluated(self._env.observe(states), len(states))
-            assert values is not None
-            return values
+            observations = self._env.observe(states)
+            values, _ = yield EvaluationRequest(self.evaluated, observations, len(states))
+            checked: NDArray[np.float64] = values
+            return checked
         if config.rollout_policy is not None or (config.dt > 1 and has_action_masks(states)):
             return (yield from self._stepped_returns(states))
         action_seed = int(self.generator.integers(2**63))
@@ -237,7 +267,7 @@ class TreeSearch(Search):
                 break
         return returns
 
-    def _add_steps(self, half: int, out: Transitions) -> None:
+    def _add_steps(self, half: int, out: Transitions) -> Generator[Any, Any, None]:
         """Add the steps of a half to the tree, and let the user's functions evaluate new nodes."""
         shared, rows = self.shared, self.rows_of(half)
         slots = shared.rows["slot"][rows].copy()
@@ -256,10 +286,10 @@ class TreeSearch(Search):
             np.ascontiguousarray(out.truncated).view(np.uint8),
             np.ascontiguousarray(out.infos["num_steps"], np.int64),
         )
-        if self._needs_keys:
+        if self._parts is None:
             keys = self._keys(out.new_states, out.observations, out.terminated | out.truncated)
         call(add_steps, self.memory, steps, keys, half)
-        if self.is_plain:
+        if self.is_plain and not self.rules.evaluates:
             return
         nodes, is_new = shared.rows["node"][rows], shared.slots["is_new"][slots]
         ended = shared.rows["ended"][rows]
@@ -277,8 +307,28 @@ class TreeSearch(Search):
                     if nodes[row] in self._unevaluated:
                         self._unevaluated.discard(int(nodes[row]))
                         chosen[row] = True
-        evaluated = np.flatnonzero(chosen)
-        self._evaluate(nodes[evaluated], evaluated, out)
+        evaluated, kind, key = np.flatnonzero(chosen), self.rules.kind, self.config.legal_actions
+        if not len(evaluated) or not (self._has_functions or kind.has_legal or kind.has_priors):
+            return
+        mask = None
+        if isinstance(key, str) and not self._reads_states:
+            if key not in out.infos:
+                raise InvalidBatchError(
+                    f"legal_actions: expected the key of an info, got {key!r}, which is not among "
+                    f"{sorted(out.infos)}; pass it to make(info_keys=...), or pass a function"
+                )
+            mask = np.stack(list(out.infos[key][evaluated]))
+        observations = out.observations
+        if len(evaluated) < len(nodes):  # else a copy of large observations would be for nothing
+            observations = _some_rows(self._env.observation_space, observations, evaluated)
+        values, priors = self.no_values, self.no_priors
+        if self._has_functions:
+            values, priors = yield EvaluationRequest(self.evaluated, observations, len(evaluated))
+        if not self.rules.evaluates:
+            states = out.new_states[evaluated]
+            self._write_evaluations(nodes[evaluated], states, observations, mask, values, priors)
+        elif call(take_evaluations, self.memory, values, priors, half) == INVALID:
+            self.refuse(values, priors)
 
     def _keys(self, states: np.ndarray, observations: object, ended: NDArray[np.bool_]) -> NDArray[np.uint8]:
         """Return the bytes of a number per state: the same for states that are equal to the table."""
@@ -301,49 +351,69 @@ class TreeSearch(Search):
 
     # -- evaluation of new nodes by functions of the user: values, priors, legal actions -------------
 
-    def _evaluate_root(self, state: np.ndarray, info: dict[str, Any] | None) -> None:
-        """Evaluate the root and draw its actions."""
-        config, root, key = self.config, np.zeros(1, np.int64), self.config.legal_actions
-        self._draw_actions(root)
-        needs_observation = config.has_values or config.has_priors or callable(key)
-        observation = self._env.observe(state) if needs_observation else None
-        if config.has_values:
-            self._arrays.counters[ROOT_WEIGHT] = 1
-        mask = np.ones((1, self.tree.num_actions), bool)
-        if isinstance(key, str) and not self._reads_states and info is not None and key in info:
-            mask = np.asarray(info[key])[None]
-        self._call_functions(root, state, observation, mask)
+    def evaluated(
+        self, observations: object, num_rows: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the values `[B]` and priors `[B, A]` of the functions; `[0]` and `[0, A]` without one."""
+        # It is called for every simulation where one is in flight: each line counts.
+        evaluate_fn, value_fn, prior_fn = self._functions
+        values: Any = self.no_values
+        priors: Any = self.no_priors
+        if evaluate_fn is not None:
+            pair = evaluate_fn(observations)
+            if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
+                got = f"{len(pair)} parts" if isinstance(pair, (tuple, list)) else type(pair).__name__
+                raise InvalidBatchError(f"evaluate_fn: expected a tuple (values, priors), got {got}")
+            values, priors = pair
+        if value_fn is not None:
+            values = value_fn(observations)
+        if prior_fn is not None:
+            priors = prior_fn(observations)
+        if values is not self.no_values:
+            values = np.asarray(values, np.float64, "C")
+            if values.shape != (num_rows,):
+                self._refuse_values(values, num_rows)
+        if priors is not self.no_priors:
+            priors = np.asarray(priors, np.float64, "C")
+            if priors.shape != (num_rows, self._num_actions):
+                self._refuse_priors(priors, num_rows)
+        return values, priors
 
-    def _evaluate(self, nodes: NDArray[np.int64], rows: NDArray[np.int64], out: Transitions) -> None:
-        """Evaluate new nodes whose episode goes on."""
-        # `nodes`: `[B]`. `rows`: `[B]`, the row of `out` that led to each.
-        config, kind = self.config, self.tree.kind
-        if not len(nodes) or not (config.has_values or kind.has_legal or kind.has_priors):
-            return
-        assert out.new_states is not None
-        space = self._env.observation_space
-        key, mask = config.legal_actions, None
-        if isinstance(key, str) and not self._reads_states:
-            if key not in out.infos:
-                raise InvalidBatchError(
-                    f"legal_actions: expected the key of an info, got {key!r}, which is not among "
-                    f"{sorted(out.infos)}; pass it to make(info_keys=...), or pass a function"
-                )
-            mask = np.stack(list(out.infos[key][rows]))
-        if is_fixed(space):
-            observations = take_rows(out.observations, rows)
-        else:
-            observations = finish_rows(space, [take_row(space, out.observations, row) for row in rows])
-        self._call_functions(nodes, out.new_states[rows], observations, mask)
+    def refuse(self, values: NDArray[np.float64], priors: NDArray[np.float64]) -> NoReturn:
+        """Raise an error that says what is wrong with the evaluations of new nodes."""
+        if not np.isfinite(values).all():
+            self._refuse_values(values, len(values))
+        self._refuse_priors(priors, len(priors))
 
-    def _call_functions(
-        self, nodes: NDArray[np.int64], states: np.ndarray, observations: object, mask: np.ndarray | None
+    def _refuse_values(self, values: NDArray[np.float64], num_rows: int) -> NoReturn:
+        name = "value_fn" if self.config.evaluate_fn is None else "evaluate_fn, values"
+        raise InvalidBatchError(
+            f"{name}: expected finite numbers of shape ({num_rows},), got {_described(values)}"
+        )
+
+    def _refuse_priors(self, priors: NDArray[np.float64], num_rows: int) -> NoReturn:
+        name = "prior_fn" if self.config.evaluate_fn is None else "evaluate_fn, priors"
+        shape = (num_rows, self.tree.num_actions)
+        if priors.shape != shape or not np.isfinite(priors).all() or (priors < 0).any():
+            raise InvalidBatchError(
+                f"{name}: expected finite numbers of at least 0 of shape {shape}, got {_described(priors)}"
+            )
+        raise InvalidBatchError(f"{name}: expected a legal action above 0 in every row, got a row of zeros")
+
+    def _write_evaluations(
+        self,
+        nodes: NDArray[np.int64],  # `[B]`
+        states: np.ndarray,
+        observations: object,
+        mask: np.ndarray | None,  # `[B, A]`, the legal actions, where an info holds them
+        values: NDArray[np.float64],
+        priors: NDArray[np.float64],
     ) -> None:
-        """Write values, legal actions and priors of nodes."""
-        # `nodes`: `[B]`. `mask`: `[B, A]`, the legal actions, where an info holds them.
+        """Write values, legal actions and priors of nodes, as `take_evaluations` does in compiled code."""
         config, arrays, shape = self.config, self._arrays, (len(nodes), self.tree.num_actions)
-        values, priors = self._evaluated(observations, len(nodes))
-        if values is not None:
+        if config.has_values:
+            if not np.isfinite(values).all():
+                self._refuse_values(values, len(nodes))
             arrays.raw_values[nodes] = arrays.values[nodes] = values
         if config.legal_actions is not None:
             if callable(config.legal_actions):
@@ -364,47 +434,13 @@ class TreeSearch(Search):
             arrays.legal[nodes] = mask.astype(bool)
         if not self.rules.kind.has_priors:
             return
-        name = "prior_fn" if config.evaluate_fn is None else "evaluate_fn, priors"
-        if priors is None:
-            priors = np.ones(shape)
-        if priors.shape != shape or not np.isfinite(priors).all() or (priors < 0).any():
-            raise InvalidBatchError(
-                f"{name}: expected finite numbers of at least 0 of shape {shape}, got {_described(priors)}"
-            )
-        if self.rules.kind.has_legal:
-            priors = priors * arrays.legal[nodes]
-        sums = priors.sum(axis=1, keepdims=True)
-        if not (sums > 0).all():
-            raise InvalidBatchError(
-                f"{name}: expected a legal action above 0 in every row, got a row of zeros"
-            )
-        arrays.priors[nodes] = priors / sums
-
-    def _evaluated(
-        self, observations: object, num_rows: int
-    ) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
-        """Return the values `[B]` and priors `[B, A]` that the functions give; None without a function."""
-        config = self.config
-        values: Any = None
-        priors: Any = None
-        if config.evaluate_fn is not None:
-            pair = config.evaluate_fn(observations)
-            if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
-                got = f"{len(pair)} parts" if isinstance(pair, (tuple, list)) else type(pair).__name__
-                raise InvalidBatchError(f"evaluate_fn: expected a tuple (values, priors), got {got}")
-            values, priors = pair
-        if config.value_fn is not None:
-            values = config.value_fn(observations)
-        if config.prior_fn is not None:
-            priors = config.prior_fn(observations)
-        if values is not None:
-            values = np.asarray(values, np.float64)
-            if values.shape != (num_rows,) or not np.isfinite(values).all():
-                name = "value_fn" if config.evaluate_fn is None else "evaluate_fn, values"
-                raise InvalidBatchError(
-                    f"{name}: expected finite numbers of shape ({num_rows},), got {_described(values)}"
-                )
-        return values, None if priors is None else np.array(priors, np.float64)
+        priors = priors if config.has_priors else np.ones(shape)
+        legal = arrays.legal[nodes] if self.rules.kind.has_legal else True
+        weights = priors * legal
+        sums = weights.sum(axis=1, keepdims=True)
+        if not (np.isfinite(priors).all() and (priors >= 0).all() and (sums > 0).all()):
+            self._refuse_priors(priors, len(nodes))
+        arrays.priors[nodes] = weights / sums
 
     def _add_root_noise(self) -> None:
         """Mix Dirichlet noise into the priors at the root, if `root_noise` is given."""
@@ -467,6 +503,29 @@ class TreeSearch(Search):
             depth_histogram=arrays.depth_histogram[: depths[-1] + 1 if len(depths) else 0].copy(),
             search_data=tree,
         )
+
+
+def enter_roots(env: BatchStepper, searches: list[TreeSearch]) -> None:
+    """Begin searches at their roots, which functions of the user evaluate in one call."""
+    new = [search for search in searches if search.evaluates_root]
+    observations: Any = None
+    if new:
+        first = new[0]  # all have the same functions
+        observations = env.observe(np.concatenate([search.root_state for search in new]))
+        values, priors = first.evaluated(observations, len(new))
+    for search in searches:
+        if not search.evaluates_root:
+            search.enter(None, search.no_values, search.no_priors)
+    for row, search in enumerate(new):
+        observation = _some_rows(env.observation_space, observations, np.array([row]))
+        search.enter(observation, values[row : row + 1], priors[row : row + 1])
+
+
+def _some_rows(space: Space[Any], observations: Any, rows: NDArray[np.int64]) -> Any:
+    """Return some of the observations of a batch."""
+    if is_fixed(space):
+        return take_rows(observations, rows)
+    return finish_rows(space, [take_row(space, observations, row) for row in rows.tolist()])
 
 
 def _described(array: np.ndarray) -> str:

@@ -67,6 +67,8 @@ class Rules(NamedTuple):
     # whether the values of leaves are requested: with rollouts, and for an open loop with a function of the
     # user
     asks_leaves: bool = False
+    # whether new nodes are evaluated by functions of the user before simulations go on
+    evaluates: bool = False
     state_bytes: int = 0  # S; 0 if states are objects, which compiled code does not see
     action_bytes: int = 0  # bytes of one action; 0 if every node has its own
     # Index of the byte of a state that holds the player to move; -1: there is one player. Where states are

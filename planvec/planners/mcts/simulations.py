@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.kernels import (
+    NUM_WORDS,
     CodeType,
     Pointer,
     bytes_of,
@@ -74,8 +75,9 @@ STEPS, LEAVES = 0, 1
 # what a half does: it began no simulations; it has completed them; its request has to be performed
 NONE, COMPLETED, PERFORM = 0, 1, 2
 # How the loop ends: the search is over; it goes on with the next call; the environment has to perform the
-# request of the half that was queued last; the root's episode had ended.
-DONE, PAUSED, REFUSED, ENDED = 0, 1, 2, 3
+# request of the half that was queued last; the root's episode had ended; what the functions of the user gave
+# for new nodes is wrong; they have to evaluate n new nodes (the result is `EVALUATE + n`).
+DONE, PAUSED, REFUSED, ENDED, INVALID, EVALUATE = range(6)
 
 
 # Counts of a search
@@ -89,6 +91,7 @@ COUNTS = np.dtype(
         ("num_events", np.int64),  # processed answers, and completed simulations without a request
         ("num_free", np.int64),  # halves without simulations
         ("num_queued", np.int64),  # halves whose requests were performed
+        ("evaluated", np.int64),  # 1 + the half whose new nodes functions of the user evaluate; 0: none
         ("num_rows", np.int64),  # rows that a kernel has stepped
         ("num_chunks", np.int64),  # requests that a kernel has performed
     ]
@@ -100,6 +103,7 @@ HALF = np.dtype(
         ("num_simulations", np.int64),
         ("stage", np.int64),  # the kind of its request
         ("num_rows", np.int64),  # the rows of its request
+        ("num_new", np.int64),  # the new nodes of its last answer that functions of the user evaluate
     ]
 )
 SLOT = np.dtype(
@@ -115,6 +119,7 @@ ROW = np.dtype(
     [
         ("slot", np.int64),  # the simulation
         ("node", np.int64),  # the node that its step has led to
+        ("new_row", np.int64),  # of entry i: the row that led to the i-th of the `num_new` nodes
         ("ended", np.bool_),  # whether the episode has ended there
     ],
     align=True,
@@ -182,6 +187,12 @@ class Shared(NamedTuple):
     request_states: NDArray[np.uint8]  # `[K * S]` uint8
     request_actions: NDArray[np.uint8]  # the bytes of K actions
     own_states: NDArray[np.uint8]  # `[K * S]` uint8, the states of the simulations of an open loop
+    answers: Steps  # `[K]`, the answers to the requests that are queued in a compiled search
+    # What the random numbers of requests are drawn from in a compiled search, and where they are written:
+    random: NDArray[np.uint64]  # the generator of the search; see `planvec.kernels.random`
+    # `[K]` uint64, the seeds of the rows of requests; `[0]` where a step has one outcome
+    seeds: NDArray[np.uint64]
+    action_seeds: NDArray[np.uint64]  # `[2]` uint64, those of the rollouts of each half
 
 
 def new_shared(
@@ -228,6 +239,10 @@ def new_shared(
         request_states=np.zeros(num_slots * size, np.uint8),
         request_actions=np.zeros(num_slots * rules.action_bytes, np.uint8),
         own_states=np.zeros(num_slots * size if rules.kind.chance == OPEN_LOOP else 0, np.uint8),
+        answers=new_steps(num_slots, size),
+        random=np.zeros(NUM_WORDS, np.uint64),
+        seeds=np.zeros(0 if rules.kind.chance == SINGLE else num_slots, np.uint64),
+        action_seeds=np.zeros(2, np.uint64),
     )
 
 
@@ -354,8 +369,15 @@ def begin_halving(config: MCTSConfig, tree: Tree, generator: np.random.Generator
 # progressive widening (Couetoux et al. 2011).
 
 
-# the logarithms of numbers of visits, which are small in most nodes
+def _rate_of(total: int) -> float:
+    """Return the factor of the exploration term of PUCT that grows with the visits of a node."""
+    return (math.log((total + 19652.0 + 1.0) / 19652.0) + 1.25) * math.sqrt(total)
+
+
+_rate = jit()(_rate_of)
+# the logarithms and the factors of numbers of visits, which are small in most nodes
 _LOGS = np.array([-math.inf] + [math.log(count) for count in range(1, 1024)])
+_RATES = np.array([_rate_of(count) for count in range(1024)])
 
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -525,8 +547,7 @@ def select(memory: Pointer[Shared], half: int) -> int:
                 factor, log_total = rules.exploration * _scale(tree, rules, index, width), 0.0
                 if use_priors:
                     total += 1
-                    rate = math.log((total + 19652.0 + 1.0) / 19652.0) + 1.25
-                    factor *= rate * math.sqrt(total)
+                    factor *= _RATES[total] if total < len(_RATES) else _rate(total)
                 else:
                     log_total = 2.0 * (_LOGS[total] if total < len(_LOGS) else math.log(total))
                 action = _best(tree, rules, index, start, width, factor, log_total)
@@ -769,7 +790,7 @@ def add_steps(code: object, memory: Pointer[Shared], steps: Steps, keys: NDArray
     num_outcomes = counters[NUM_OUTCOMES]
     kind, shares_nodes = rules.kind, len(table.nodes) > 1
     is_open_loop, always_new = kind.chance == OPEN_LOOP, kind.chance == SINGLE and not shares_nodes
-    count = 0
+    count = num_new = 0
     for row in range(len(steps.rewards)):
         slot, at, key_at = rows[first + row].slot, row * size, row * table.key_bytes
         depth = slots[slot].depth
@@ -840,10 +861,13 @@ def add_steps(code: object, memory: Pointer[Shared], steps: Steps, keys: NDArray
             slots[slot].has_ended = ended
         rows[first + row].node, rows[first + row].ended = node, ended
         slots[slot].is_new = is_new
+        if is_new and not ended and rules.evaluates:
+            rows[first + num_new].new_row = row
+            num_new += 1
         if not is_new and not ended and is_known:
             rows[first + count].slot = slot
             count += 1
-    group.num_rows = count
+    group.num_rows, group.num_new = count, num_new
     return count
 
 
@@ -871,7 +895,62 @@ def enter_tree(code: object, memory: Pointer[Shared]) -> int:
     return num_nodes
 
 
-# -- Evaluation: asks for the values of leaves ---------------------------------------------------------------
+# -- Evaluation: takes the values and priors of new nodes, and asks for the values of leaves -----------------
+
+
+@jit()
+def _sum(numbers: NDArray[np.float64], row: int) -> float:
+    """Return the sum of a row of up to 128 numbers, added in the order in which NumPy adds them."""
+    # So that the priors of a node have the bits of those of a root. More numbers NumPy adds in parts of 128.
+    count = numbers.shape[1]
+    last = count - count % 8
+    a, b, c, d, e, f, g, h = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for index in range(0, last, 8):
+        a += numbers[row, index]
+        b += numbers[row, index + 1]
+        c += numbers[row, index + 2]
+        d += numbers[row, index + 3]
+        e += numbers[row, index + 4]
+        f += numbers[row, index + 5]
+        g += numbers[row, index + 6]
+        h += numbers[row, index + 7]
+    total = ((a + b) + (c + d)) + ((e + f) + (g + h))
+    for index in range(last, count):
+        total += numbers[row, index]
+    return total
+
+
+@jit(cache=True)
+def take_evaluations(
+    code: object,
+    memory: Pointer[Shared],
+    values: NDArray[np.float64],  # `[n]`; `[0]`: no function gives them
+    priors: NDArray[np.float64],  # `[n, A]`; `[0, A]`: no function gives them
+    half: int,
+) -> int:
+    """Write what functions of the user gave for the n new nodes of a half. Returns 0, or `INVALID`."""
+    shared: Shared = value_at(memory)
+    tree, rules, rows, group = shared.tree, shared.rules, shared.rows, shared.halves[half]
+    num_actions = tree.edges.shape[1]
+    for index in range(group.num_new):
+        node = rows[group.first + rows[group.first + index].new_row].node
+        if len(values) > 0:
+            if not math.isfinite(values[index]):
+                return INVALID
+            tree.nodes[node].values = tree.nodes[node].raw_values = values[index]
+        if rules.kind.has_priors:
+            for action in range(num_actions):
+                prior = priors[index, action] if len(priors) > 0 else 1.0
+                if not 0.0 <= prior < math.inf:
+                    return INVALID
+                is_legal = not rules.kind.has_legal or tree.legal[node, action]
+                tree.priors[node, action] = prior if is_legal else 0.0
+            total = _sum(tree.priors, node)
+            if not total > 0.0:
+                return INVALID
+            for action in range(num_actions):
+                tree.priors[node, action] /= total
+    return 0
 
 
 @jit()
@@ -1129,10 +1208,10 @@ def go_on(code: object, memory: Pointer[Shared], half: int) -> int:
 
 
 @jit(inline=True)
-def answer_of(shared: Shared, answers: Steps, half: int) -> Steps:
-    """Return the part of the answers `[K]` that belongs to the request of a half, as views."""
+def answer_of(shared: Shared, half: int) -> Steps:
+    """Return the memory of the answer to the request of a half, as views."""
     size, first = shared.rules.state_bytes, shared.halves[half].first
-    last = first + shared.halves[half].num_rows
+    last, answers = first + shared.halves[half].num_rows, shared.answers
     return Steps(
         answers.new_states[first * size : last * size],
         answers.rewards[first:last],
@@ -1143,29 +1222,32 @@ def answer_of(shared: Shared, answers: Steps, half: int) -> Steps:
 
 
 @jit(cache=True)
-def advance(code: object, memory: Pointer[Shared], answers: Steps, last_event: int) -> int:
+def advance(code: object, memory: Pointer[Shared], last_event: int) -> int:
     """Run a search up to its next request, or to its end."""
-    # `memory`: written. `last_event`: number of processed answers after which the loop pauses.
-    # `answers`: `[K]`, the answers to the requests that are queued.
-    # Returns `DONE`, `PAUSED` or `ENDED`; or -1: the request of the half that was queued last has to be
-    # answered before the next call.
+    # `last_event`: number of processed answers after which the loop pauses.
+    # Returns `DONE`, `PAUSED` or `ENDED`; `EVALUATE`: the half `counts.evaluated - 1` has new nodes, whose
+    # evaluations have to be written before the next call; or -1: the request of the half that was queued last
+    # has to be answered before the next call.
     shared: Shared = value_at(memory)
     counts, num_halves = shared.counts[0], min(2, len(shared.slots))
     while counts.num_events < last_event:
-        half, status = 0, NONE
-        if counts.stop == GOES_ON and counts.num_free > 0 and counts.num_queued < num_halves:
+        half, status, is_begun = 0, NONE, False
+        if counts.evaluated > 0:
+            half = counts.evaluated - 1
+            counts.evaluated = 0
+            status = go_on(code, memory, half)
+        elif counts.stop == GOES_ON and counts.num_free > 0 and counts.num_queued < num_halves:
             half = shared.free[counts.num_free - 1]
             status = begin(code, memory, half)
-        is_begun = status != NONE
-        if is_begun:
-            counts.num_free -= 1
-        elif counts.num_queued == 0:
-            return DONE
-        else:
+            is_begun = status != NONE
+            counts.num_free -= is_begun
+        if status == NONE:
+            if counts.num_queued == 0:
+                return DONE
             half = shared.queue[0]
             shared.queue[0] = shared.queue[1]
             counts.num_queued -= 1
-            answer = answer_of(shared, answers, half)
+            answer = answer_of(shared, half)
             counts.num_env_steps += answer.num_steps.sum()
             if counts.num_env_steps == 0:
                 return ENDED
@@ -1173,6 +1255,9 @@ def advance(code: object, memory: Pointer[Shared], answers: Steps, last_event: i
                 status = take_values(code, memory, answer.rewards, half)
             else:
                 add_steps(code, memory, answer, answer.new_states, half)
+                if shared.halves[half].num_new > 0:
+                    counts.evaluated = half + 1
+                    return EVALUATE
                 status = go_on(code, memory, half)
         if status == COMPLETED:
             shared.free[counts.num_free] = half
@@ -1207,6 +1292,7 @@ ENTRANCES: dict[Any, tuple[Any, ...]] = {
     begin: (0,),
     go_on: (0,),
     add_steps: (_STEPS, np.zeros(1, np.uint8), 0),
+    take_evaluations: (np.zeros(1), np.zeros((1, 1)), 0),
     take_values: (np.zeros(1), 0),
     enter_tree: (),
 }
