@@ -40,6 +40,7 @@ from planvec.codecs.selection import (
     FAMILIES,
     CodecChoice,
     Family,
+    quiet_libraries,
     register_codec,
     register_wrapper_codec,
     registered_codecs,

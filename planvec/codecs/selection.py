@@ -7,6 +7,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any, NamedTuple, Protocol, cast
 
 import gymnasium
@@ -46,6 +49,61 @@ class Family:
     # are asked for every environment that no other family knows. "" if there is none.
     simulator: str = ""
     note: str = ""  # what users should know about it, for reports
+
+
+# -- Keeps what each process would print again out of workers. Other warnings, and errors, remain.
+
+
+def quiet_libraries() -> None:
+    """Let libraries print no banners and deprecation warnings in this process, a worker."""
+    for name, quiet in _QUIET.items():
+        if name in sys.modules:
+            quiet(sys.modules[name])
+        else:
+            sys.meta_path.insert(0, _QuietImport(name, quiet))
+
+
+def _quiet_ale(ale_py: Any) -> None:
+    """Leave out the banner that ALE prints when the first game of a process is made."""
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Warning)
+
+
+def _quiet_mujoco(mujoco: Any) -> None:
+    """Leave out what MuJoCo prints about deprecated attributes of models, such as those of Gymnasium."""
+
+    def warn(message: str) -> None:
+        if "is deprecated" not in message:
+            print(f"WARNING: {message}\n", file=sys.stderr, flush=True)  # as MuJoCo does
+
+    if hasattr(mujoco, "get_mju_user_warning") and mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(warn)
+
+
+_QUIET: dict[str, Callable[[Any], None]] = {"ale_py": _quiet_ale, "mujoco": _quiet_mujoco}
+
+
+class _QuietImport(MetaPathFinder):
+    """Calls a function with a module once it is imported: before the environment that imports it goes on."""
+
+    def __init__(self, name: str, quiet: Callable[[Any], None]) -> None:
+        self._name, self._quiet = name, quiet
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        """Return the spec that Python finds, with a loader that calls the function."""
+        if fullname != self._name:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            loader, execute = spec.loader, spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                sys.meta_path.remove(self)  # not before: who asks for a spec need not import the module
+                del loader.exec_module
+                execute(module)
+                self._quiet(module)
+
+            loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
 
 class WrapperSupport(Enum):

@@ -27,7 +27,7 @@ from planvec.backends.processes.requests import FORM_OF_VERB, Server, write_answ
 from planvec.backends.processes.slab import Slab, WorkerSpec
 from planvec.backends.processes.system import die_with_parent
 from planvec.backends.signals import HANDLED
-from planvec.codecs import may_fork
+from planvec.codecs import may_fork, quiet_libraries
 from planvec.rows import Answer, Outputs, Request
 from planvec.stepping import ROW, TICKET, new_progress
 
@@ -95,6 +95,7 @@ def main(spec: WorkerSpec, sock: socket.socket, lifeline: socket.socket, memory:
     die_with_parent(lifeline)
     spec.apply()
     may_fork()
+    quiet_libraries()
     channel = Channel(sock)
     hosted, status = None, 0
     try:

@@ -25,6 +25,7 @@ from planvec.backends.messages import (
     write_value,
 )
 from planvec.backends.processes.system import bytes_shared, bytes_used
+from planvec.codecs import quiet_libraries
 from planvec.errors import PlanvecError
 from planvec.rows import Answer, Request, SavedState
 from planvec.stepping import ROW, STEP, EnvStepper
@@ -143,6 +144,7 @@ class StepActor:
         try:
             if directory is not None and os.path.isdir(directory):
                 os.chdir(directory)
+            quiet_libraries()
             self._stepper = load_factory(factory)().stepper
             result = cloudpickle.dumps(self._stepper.description)
         except BaseException as error:
