@@ -108,7 +108,8 @@ def overlap(figures: Figures, repeats: int, num_workers: int) -> None:
         half = batch_size // 2
         seconds = SECONDS / -(-half // num_workers)
         make: Callable[[], gymnasium.Env[Any, Any]] = partial(Waits, seconds)
-        plan = partial(planvec.MCTS, 40 * batch_size, batch_size, selection="puct", reuse_tree=False)
+        options: dict[str, Any] = {"selection": "puct", "chance": "foresee", "reuse_tree": False}
+        plan = partial(planvec.MCTS, 40 * batch_size, batch_size, **options)
         with planvec.make(make, num_workers=num_workers, compiled=False) as env:
             env.reset(seed=0)
             wall(plan(evaluate_fn=free), env, 2)

@@ -10,13 +10,12 @@ import inspect
 import pickle
 import select
 import textwrap
-import time
 from collections import deque
 from typing import Any
 
 import planvec
 from planvec.backends.messages import pickle_factory
-from planvec.backends.processes.channel import DONE, READY, SPIN_SECONDS, yield_core
+from planvec.backends.processes.channel import DONE, READY, Poller
 from planvec.backends.processes.requests import FORMS, read_answer
 from planvec.backends.processes.slab import NUM_SLOTS, Slab
 from planvec.backends.processes.starting import DEFAULT_START_METHOD, Child, capture_spec
@@ -102,7 +101,7 @@ class Unsupervised:
         factory = pickle_factory(lambda: careless_env(env_id))
         self._workers = [Worker(factory, f"worker-{index}") for index in range(num_workers)]
         self._by_fileno = {worker.fileno: worker for worker in self._workers}
-        self._poll = select.poll()
+        self._poll, self._poller = select.poll(), Poller()
         for fd in self._by_fileno:
             self._poll.register(fd, select.POLLIN)
 
@@ -141,10 +140,5 @@ class Unsupervised:
 
     def _wait(self) -> list[Worker]:
         """Return workers that have answered: look for a moment, then sleep."""
-        give_up = time.perf_counter() + SPIN_SECONDS
-        while not (events := self._poll.poll(0)):
-            if time.perf_counter() > give_up:
-                events = self._poll.poll()
-                break
-            yield_core()
+        events = self._poller.spin(self._poll.poll) or self._poller.sleep(self._poll.poll)
         return [self._by_fileno[fd] for fd, _ in events]

@@ -32,6 +32,7 @@ class ScriptedWorker:
         listens: Set when `listen` is called.
         pauses: The pauses of its restarts, in seconds.
         num_lives: How often it exits on the action `DEADLY`; later it steps this action like any other.
+        waits: How often it waits in each row; None: its answers do not tell.
         stepper: The stepper of its environment.
         is_closed: Whether it was closed.
     """
@@ -48,6 +49,7 @@ class ScriptedWorker:
         self.listens = threading.Event()
         self.pauses: list[float] = []
         self.num_lives = 0
+        self.waits: int | None = None
         self.is_closed = False
         self._env = make()
         self.stepper = self._env.stepper
@@ -104,7 +106,10 @@ class ScriptedWorker:
             self.done.pop()
             return
         try:
-            future.set_result(self.stepper.perform(request))
+            answer = self.stepper.perform(request)
+            if self.waits is not None:
+                answer.waits = self.waits * request.num_rows
+            future.set_result(answer)
         except Exception as error:
             future.set_exception(error)
 
@@ -150,9 +155,9 @@ def _note(request: Request[Any]) -> Any:
     return request.dt.tolist() if isinstance(request, StepBatch) else request.verb
 
 
-def over(workers: Sequence[ScriptedWorker], *, max_restarts: int = 3, audit: float = 0.0) -> BatchEnv:
+def over(workers: Sequence[ScriptedWorker], *, audit: float = 0.0, **options: Any) -> BatchEnv:
     """Open a `BatchEnv` over scripted workers."""
-    return BatchEnv(Sharded(workers, max_restarts=max_restarts, audit=audit))
+    return BatchEnv(Sharded(workers, audit=audit, **options))
 
 
 def finish(promise: Promise[Any], workers: Sequence[ScriptedWorker]) -> Any:

@@ -39,6 +39,11 @@ def evaluate_for(num_actions: int) -> Callable[[np.ndarray], tuple[np.ndarray, n
     return lambda seen: (values(seen).astype(np.float32), priors(seen).astype(np.float32))
 
 
+def shown(options: dict[str, Any]) -> str:
+    """The options in words that are the same in every process."""
+    return str({key: key if callable(value) else value for key, value in options.items()})
+
+
 PUCT = {"selection": "puct", "evaluate_fn": evaluate_for(2)}
 
 
@@ -159,7 +164,7 @@ SLOW = ("Acrobot-v1", "MountainCar-v0", "FrozenLake-v1", "CliffWalking-v1", "Tax
 @pytest.mark.parametrize(
     ("env_id", "options"),
     [
-        pytest.param(name, o, id=f"{name} {o}", marks=[pytest.mark.slow] * (name in SLOW or "dt" in o))
+        pytest.param(name, o, id=f"{name} {shown(o)}", marks=[pytest.mark.slow] * (name in SLOW or "dt" in o))
         for name, o in OPTIONS
     ],
 )

@@ -491,7 +491,7 @@ def test_a_retried_chunk_that_a_worker_has_is_not_failed_with_those_that_wait() 
         chunk.is_submitted = True
         queue, worker = Queue(), WorkerRecord(ThreadWorker(lambda: PlanEnv("CartPole-v1"), 0))
         queue.retry(chunk)
-        assert queue.next_chunk(worker, 1) is chunk
+        assert queue.next_chunk(worker, 1, True) is chunk
         chunk.is_submitted = True
         queue.fail_waiting(planvec.WorkerStartError("the other worker cannot start"))
         call.deliver(chunk, env.stepper.perform(chunk.request()))

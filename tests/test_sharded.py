@@ -59,6 +59,32 @@ def assert_complete(out: planvec.Transitions) -> None:
         assert_same(one, other)
 
 
+# -- more workers than cores ---------------------------------------------------------------------
+
+
+def test_no_more_workers_step_at_once_than_find_a_core_unless_steps_wait() -> None:
+    """More would take the cores from each other; where steps wait for something, cores are idle meanwhile."""
+    several = workers(5)
+    with over(several, num_busy=2) as env:
+
+        def step(waits: int | None) -> list[int]:
+            """Step a batch, and return how many chunks each worker did."""
+            before = [len(worker.done) for worker in several]
+            for worker in several:
+                worker.waits = waits
+            assert_complete(finish(ask(env), several))
+            return [len(worker.done) - count for worker, count in zip(several, before, strict=True)]
+
+        assert min(step(None)) > 0  # nothing is known: all step
+        counts = [step(0) for _ in range(12)]
+        assert counts[-1][:2] > [0, 0]
+        assert counts[-1][2:] == [0, 0, 0]
+        several[0].die()
+        assert step(0)[2] > 0  # another one takes its place until it is ready again
+        counts = [step(1) for _ in range(12)]
+        assert min(counts[-1][1:]) > 0
+
+
 # -- audits --------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from nbclient import NotebookClient
 
 import planvec
 from planvec import ExternalProcess, PlanEnv
-from planvec.backends.processes import slab, system
+from planvec.backends.processes import channel, slab, system
 
 
 class Counter:
@@ -319,3 +319,91 @@ def test_a_call_of_a_process_that_was_abandoned_raises() -> None:
         promise.abandon()
         with pytest.raises(planvec.ClosedError, match="was interrupted"):
             promise.result()
+
+
+class Clock:
+    """A clock, and polls that take time on it until a message arrives."""
+
+    def __init__(self) -> None:
+        self.now, self.arrives_at, self.num_polls = 0.0, 0.0, 0
+        self.pause = 0.0  # seconds for which another process takes the core when it is offered
+        self.num_offers = 0
+
+    def offer_core(self) -> None:
+        self.num_offers += 1
+        self.now += self.pause
+
+    def poll(self, timeout: float | None = None) -> list[tuple[int, int]]:
+        self.num_polls += 1
+        self.now = max(self.now, self.arrives_at) if timeout is None else self.now + 1e-6
+        return [(3, 1)] if self.now >= self.arrives_at else []
+
+    def wait(self, poller: channel.Poller, seconds: float) -> int:
+        """Wait for a message that arrives after some seconds. Returns the number of polls."""
+        self.num_polls, self.arrives_at = 0, self.now + seconds
+        assert poller.spin(self.poll) or poller.sleep(self.poll)
+        return self.num_polls
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(channel.time, "perf_counter", lambda: clock.now)
+    monkeypatch.setattr(channel, "_yield_core", clock.offer_core)
+    return clock
+
+
+def test_who_waits_polls_only_if_messages_arrive_soon(clock: Clock) -> None:
+    poller = channel.Poller()
+    assert 40 <= clock.wait(poller, 50e-6) <= 60
+    assert 190 <= clock.wait(poller, 1.0) <= 210  # polls for 200 us, then sleeps
+    assert clock.wait(poller, 1.0) == 2  # the last wait was long: sleeps at once
+    assert clock.wait(poller, 50e-6) == 2
+    assert clock.wait(poller, 50e-6) > 40  # and the last one was short
+
+
+def test_who_waits_polls_only_while_nobody_else_needs_the_core(clock: Clock) -> None:
+    """A pause between two polls shows that another process ran; the next waits then sleep at once."""
+    poller = channel.Poller()
+    clock.pause = 120e-6
+    for _ in range(100):
+        clock.wait(poller, 150e-6)
+    assert 3 < clock.num_offers < 12  # more and more of the waits sleep at once
+    clock.pause = 0.0
+    waits = [clock.wait(poller, 150e-6) for _ in range(200)]
+    assert waits[0] == 2
+    assert waits[-1] > 100  # polls again when the core is idle again
+
+
+def warns() -> str:
+    """Import MuJoCo in a worker, and let it print a warning."""
+    import mujoco
+
+    body = "<worldbody><body><freejoint/><geom size='1'/></body></worldbody>"
+    model = mujoco.MjModel.from_xml_string(f"<mujoco><compiler settotalmass='1'/>{body}</mujoco>")
+    data = mujoco.MjData(model)
+    data.qvel[0] = np.nan
+    mujoco.mj_step(model, data)
+    return str(mujoco.get_mju_user_warning())
+
+
+class Warner:
+    """An object whose method prints a warning."""
+
+    def call(self) -> str:
+        return warns()
+
+
+@pytest.mark.parametrize("start_method", [None, "spawn", "fork"])
+def test_workers_print_no_banners_and_deprecations_but_warnings(
+    start_method: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for env in ("HalfCheetah-v5", lambda: gymnasium.make("ALE/Pong-v5")):
+        with planvec.make(env, num_workers=1, start_method=start_method) as batch_env:
+            batch_env.step_batch(np.array([batch_env.action_space.sample()] * 2))
+    with ExternalProcess(Warner, start_method=start_method) as process:
+        assert "warn" in process.call("call").result()
+    captured = capfd.readouterr()
+    assert "Arcade Learning Environment" not in captured.out + captured.err
+    assert "deprecated" not in captured.out + captured.err
+    assert captured.err.count("WARNING: Nan, Inf or huge value in QVEL at DOF 0") == 1

@@ -16,7 +16,7 @@ from planvec.backends.in_process import InProcess
 from planvec.backends.messages import load_from_parent, load_pickled, pickle_for_worker
 from planvec.backends.processes.requests import ServedRequest, Server
 from planvec.backends.processes.slab import Allocator
-from planvec.backends.processes.system import num_cores
+from planvec.backends.processes.system import default_num_workers, num_cores
 from planvec.backends.processes.worker import (
     ExternalProcess,
     ProcessWorker,

@@ -69,8 +69,8 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     """Add the arguments about workers."""
     group = parser.add_argument_group("workers, which do not change the results")
     text = (
-        "number of workers (default: one per core, or 0 if there is a kernel); 0 steps in this process, "
-        "which is faster if a step takes microseconds"
+        "number of workers (default: one per core but one, or 0 if there is a kernel); 0 steps in this "
+        "process, which is faster if a step takes microseconds"
     )
     add_option(group, "--num-workers", "N", integer(0), text)
     add_backend(group)

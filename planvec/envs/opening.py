@@ -22,6 +22,7 @@ from planvec.backends import (
     Stats,
     check_audit,
     check_limits,
+    default_num_workers,
     num_cores,
     open_processes,
     over_processes,
@@ -429,10 +430,10 @@ def make(
             returns a `gymnasium.Env` or a game of PettingZoo (see `planvec.pettingzoo`). The factory may be a
             lambda, a closure or a function from a notebook, or be named: "module:function" or
             "path/file.py:function".
-        num_workers: Number of workers; 0 steps in this process; None takes one per available core, of this
-            machine or of the cluster, or 0 if there is a kernel (`compiled`). Small blocking batches of
-            Gymnasium's classic control and toy text are stepped in this process if that is faster, and no
-            `timeout`, `max_worker_rss` or `codec` is given.
+        num_workers: Number of workers; 0 steps in this process; None takes one per available core but that of
+            the caller (on two cores, two), one per core of a cluster, or 0 if there is a kernel (`compiled`).
+            Small blocking batches of Gymnasium's classic control and toy text are stepped in this process if
+            that is faster, and no `timeout`, `max_worker_rss` or `codec` is given.
         backend: "processes" runs workers on this machine, "ray" in actors of a Ray cluster.
         blocking: Whether batch calls wait for their result by default; otherwise they return promises.
         start_method: How workers are started: "template" (default), "spawn" or "fork". Scripts
@@ -518,7 +519,7 @@ def make(
                 opened = BatchEnv(over_actors, blocking=blocking)
             opened._reopen = partial(open_backend, num_workers=opened.num_workers)
             return opened
-        number = num_cores() if num_workers is None else num_workers
+        number = default_num_workers() if num_workers is None else num_workers
         workers = open_processes([factory] * number, start_method=start_method)
         with _closed_on_error(*workers):
             opened = BatchEnv(workers, blocking=blocking, **limits)

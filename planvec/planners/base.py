@@ -261,6 +261,9 @@ class Planner(ABC):
     ) -> list[Plan]:
         """Plan at several states (roots) at once, which share their batches. Each plan equals that of `plan`.
 
+        It may differ only by functions of the planner, such as networks, that give a row other bits in
+        another batch.
+
         Args:
             env: The stepper.
             states: `[R]`.

@@ -86,5 +86,6 @@ class Answer:
     errors: Errors = field(default_factory=dict)
     value: Any = None  # the result of a request without rows
     seconds: float = 0.0  # time that the request took
+    waits: int = -1  # how often the process waited meanwhile, for anything but a core; -1: unknown
     # whether the arrays will be overwritten soon, so that the caller must copy them
     is_borrowed: bool = False

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from planvec.backends import num_cores
+from planvec.backends import default_num_workers
 from planvec.errors import InvalidBatchError
 from planvec.rows import is_fixed
 from planvec.vector.operations import OnCrash
@@ -33,9 +33,9 @@ def check_env_fns(env_fns: Any) -> list[Callable[[], Any]]:
 
 
 def check_num_workers(num_workers: object, num_envs: int) -> int:
-    """Return the number of workers: one per core for None, and at most one per environment."""
+    """Return the number of workers: the default for None, and at most one per environment."""
     if num_workers is None:
-        num_workers = num_cores()
+        num_workers = default_num_workers()
     if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 0:
         raise InvalidBatchError(f"num_workers: expected an integer of at least 0, got {num_workers!r}")
     return min(num_workers, num_envs)

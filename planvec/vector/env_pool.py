@@ -72,7 +72,7 @@ class EnvPool(StatesFace):
 
     Args:
         env_fns: One function without arguments per environment, which makes it. They may differ.
-        num_workers: Number of worker processes; 0 steps in this process; None takes one per available core.
+        num_workers: Number of worker processes; 0 steps in this process; None takes one per core but one.
             Each worker has consecutive environments.
         autoreset_mode: When an environment is reset after the end of an episode: "NextStep", "SameStep" or
             "Disabled", as in Gymnasium.

@@ -118,7 +118,7 @@ class AsyncVectorEnv(StatesFace, VectorEnv[Any, Any, Any]):
         observation_mode: "same" or "different" spaces, or a tuple `(batched space, single space)`.
         autoreset_mode: When environments are reset after the end of an episode.
         max_concurrency: Largest number of environments that run at the same time, at most one per worker.
-        num_workers: Number of worker processes; 0 steps in this process; None takes one per available core.
+        num_workers: Number of worker processes; 0 steps in this process; None takes one per core but one.
         timeout: Seconds that one call may take in a worker before it is killed; None: no limit.
         max_restarts: How often a call is retried after a worker exited on it.
         on_crash: What happens when a worker exits: "restore", "reset" or "raise", as for `EnvPool`.

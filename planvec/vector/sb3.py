@@ -49,7 +49,7 @@ class SubprocVecEnv(StatesFace, VecEnv):  # type: ignore[misc]
         env_fns: N functions that make the environments.
         start_method: How workers are started: "spawn", "fork", or None for planvec's own way, as for
             "forkserver".
-        num_workers: Number of worker processes; 0 steps in this process; None takes one per available core.
+        num_workers: Number of worker processes; 0 steps in this process; None takes one per core but one.
         timeout: Seconds that one call may take in a worker before it is killed; None: no limit.
         max_restarts: How often a call is retried after a worker exited on it.
         on_crash: What happens when a worker exits: "restore", "reset" or "raise", as for `EnvPool`.

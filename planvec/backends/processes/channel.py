@@ -4,7 +4,8 @@ A frame is a header of fixed size (ticket, verb, slot, rows, length) and a paylo
 empty, since data of fixed size lies in the slab. Sockets were chosen by measurement
 (`benchmarks/signalling.py`): pipes, eventfds and semaphores take the same time, most of which is to wake a
 process on another core (20 us each way); but a socket reports the exit of the other side at once, and needs
-no name. `Channel.wait` avoids the wake-up: it polls the socket for some microseconds before it sleeps.
+no name. `Channel.wait` avoids the wake-up: it polls the socket for some microseconds before it sleeps,
+where there is an idle core.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from planvec.backends.signals import is_from_handler
@@ -22,10 +24,65 @@ _HEADER = struct.Struct("<Q16sIIQ")
 # Time to poll before sleeping. The other side needs about as long to wake up, to read an answer and to send
 # the next request. Therefore neither side sleeps between calls in close succession.
 SPIN_SECONDS = 200e-6
+# A pause between two polls after which this core counts as needed: another process ran on it, for longer than
+# it takes to wake up. A poll takes 1 to 2 us.
+_PAUSE_SECONDS = 100e-6
+_MAX_SKIPPED = 64
 
 # Lets another process run on this core first. With more processes than cores, a process that polls without
 # yielding would delay the process that it waits for.
-yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
+_yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))
+
+
+Poll = Callable[..., list[tuple[int, int]]]  # the method `poll` of `select.poll()`
+
+
+class Poller:
+    """Waits for messages: polls for some microseconds, where that is faster than to sleep, and then sleeps."""
+
+    # It polls if the wait before was short, and nobody else needs the core. Both are measured, since they
+    # depend on what the other side does and on other programs: after each poll the core is offered, and a
+    # pause shows that it was taken. The next waits then sleep at once, the more of them the more often this
+    # happens.
+
+    def __init__(self) -> None:
+        self._was_short = True
+        self._num_skipped = 0  # waits that sleep at once after the next pause
+        self._num_left = 0  # of these, how many are left
+
+    def spin(self, poll: Poll) -> list[tuple[int, int]]:
+        """Poll until there are events, for `SPIN_SECONDS` at most. Returns the events."""
+        events = poll(0)
+        if events or not self._was_short:
+            return events
+        if self._num_left > 0:
+            self._num_left -= 1
+            return events
+        now = time.perf_counter
+        last = now()
+        deadline = last + SPIN_SECONDS
+        while last < deadline:
+            _yield_core()
+            events = poll(0)
+            time_polled = now()
+            if time_polled - last > _PAUSE_SECONDS:
+                self._num_skipped = min(2 * self._num_skipped + 1, _MAX_SKIPPED)
+                self._num_left = self._num_skipped
+                return events
+            if events:
+                self._num_skipped //= 2
+                return events
+            last = time_polled
+        self._was_short = False
+        return events
+
+    def sleep(self, poll: Poll, milliseconds: float | None = None) -> list[tuple[int, int]]:
+        """Sleep until there are events, or for a time. Returns the events."""
+        started = time.perf_counter()
+        events = poll(milliseconds)
+        # Polling would have found them.
+        self._was_short = bool(events) and time.perf_counter() - started < SPIN_SECONDS
+        return events
 
 
 class Frame(NamedTuple):
@@ -61,6 +118,7 @@ class Channel:
         self._fd = sock.fileno()
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
+        self._poller = Poller()
 
     def fileno(self) -> int:
         """Return the file descriptor of the socket."""
@@ -109,14 +167,9 @@ class Channel:
         return bool(self._poll.poll(0))
 
     def wait(self) -> None:
-        """Wait until something can be read: poll for `SPIN_SECONDS`, then sleep."""
-        deadline = time.perf_counter() + SPIN_SECONDS
-        poll, now = self._poll.poll, time.perf_counter
-        while not poll(0):
-            if now() > deadline:
-                poll()
-                return
-            yield_core()
+        """Wait until something can be read: poll for a moment, then sleep."""
+        if not self._poller.spin(self._poll.poll):
+            self._poller.sleep(self._poll.poll)
 
     def close(self) -> None:
         """Close this end; the other side reads the end of the stream."""

@@ -25,7 +25,7 @@ from planvec.backends.messages import (
 from planvec.backends.processes.channel import DONE, FAILED, HOSTED, READY, Channel, ChannelError, Frame
 from planvec.backends.processes.requests import FORM_OF_VERB, Server, write_answer
 from planvec.backends.processes.slab import Slab, WorkerSpec
-from planvec.backends.processes.system import die_with_parent
+from planvec.backends.processes.system import die_with_parent, num_waits
 from planvec.backends.signals import HANDLED
 from planvec.codecs import may_fork, quiet_libraries
 from planvec.rows import Answer, Outputs, Request
@@ -74,8 +74,9 @@ class Host:
             return write_value(request.verb, stepper.perform(request))
         slot = self._slots[frame.slot].first(frame.num_rows)
         request, outputs = form.read(slot, frame.payload)
+        before = num_waits()
         payload: bytes = stepper.perform_and_write(
-            request, outputs, lambda answer: write_answer(answer, slot)
+            request, outputs, lambda answer: write_answer(answer, slot, num_waits() - before)
         )
         return payload
 

@@ -49,9 +49,9 @@ from planvec.rows import (
 _COLUMNS = b"columns:"  # Prefix of a payload of encoded infos. A pickle begins with another byte.
 
 
-def write_answer(answer: Answer, slot: Slot) -> bytes:
+def write_answer(answer: Answer, slot: Slot, waits: int) -> bytes:
     """Return the payload of an answer whose arrays of fixed size lie in a slot."""
-    slot.seconds[0] = answer.seconds
+    slot.seconds[0], slot.waits[0] = answer.seconds, waits
     fixed, outputs = slot.outputs, answer.outputs
     if outputs is fixed and not answer.columns and not answer.errors:
         return b""  # everything lies in the slot
@@ -72,6 +72,7 @@ def read_answer(slot: Slot, payload: bytes) -> Answer:
     """Return the answer that `write_answer` wrote. Its arrays are views of the slot: copy them at once."""
     if payload and not payload.startswith(_COLUMNS):
         answer = load_answer(pickle.loads(payload))
+        answer.waits = int(slot.waits[0])
         rest, fixed = answer.outputs, slot.outputs
         answer.outputs = replace(
             fixed,
@@ -80,7 +81,8 @@ def read_answer(slot: Slot, payload: bytes) -> Answer:
         )
         return answer
     columns = decode_columns(payload[len(_COLUMNS) :]) if payload else {}
-    return Answer(slot.outputs, columns, seconds=float(slot.seconds[0]), is_borrowed=True)
+    seconds, waits = float(slot.seconds[0]), int(slot.waits[0])
+    return Answer(slot.outputs, columns, seconds=seconds, waits=waits, is_borrowed=True)
 
 
 # -- Defines operations on the hosted object: calls of methods, reads and writes of attributes.

@@ -61,6 +61,7 @@ class Slot:
     rollout_actions: NDArray[np.uint8]  # uint8, the memory for `rollout_tree`
     outputs: Outputs  # the outputs of the rows
     seconds: NDArray[np.float64]  # `[1]` float64, the time that the worker took
+    waits: NDArray[np.int64]  # `[1]` int64, see `Answer.waits`
     action_space: Space[Any]
     _views: dict[int, Slot] = field(default_factory=dict)
 
@@ -126,6 +127,7 @@ def _slot(description: EnvDescription, num_rows: int, allocate: Allocator) -> Sl
         flags=allocate(1, np.uint8),
         rollout_actions=allocate(_ROLLOUT_BYTES, np.uint8),
         seconds=allocate(1, np.float64),
+        waits=allocate(1, np.int64),
         action_space=description.action_space,
         outputs=Outputs(
             new_states=new_states,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import resource
 import select
 import signal
 import socket
@@ -92,3 +93,19 @@ def num_cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS
         return os.cpu_count() or 1
+
+
+_THIS_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+
+
+def num_waits() -> int:
+    """Return how often this thread has waited for something else than a core: a clock, a file, a lock."""
+    return resource.getrusage(_THIS_THREAD).ru_nvcsw
+
+
+def default_num_workers() -> int:
+    """Return the number of workers to start by default: one per core but that of the caller."""
+    # Planners select and merge while workers step: with a worker on every one of 16 cores they had 0.4 of the
+    # throughput of 15 workers. On two cores, a second worker does more than it takes from the caller.
+    cores = num_cores()
+    return cores - 1 if cores > 2 else cores

@@ -29,7 +29,7 @@ from typing import Any, Literal, NoReturn, overload
 from planvec.backends.base import Backend, ExitReason, Pending, WorkerExit
 from planvec.backends.client import NOBODY, START_SECONDS, Blame, Waiter, WorkerClient, WorkerGroup, limit
 from planvec.backends.messages import Failure, pickle_factory, read_value
-from planvec.backends.processes.channel import FAILED, SPIN_SECONDS, ChannelError, Frame, yield_core
+from planvec.backends.processes.channel import FAILED, ChannelError, Frame, Poller
 from planvec.backends.processes.requests import (
     FORMS,
     HostedRequest,
@@ -42,7 +42,7 @@ from planvec.backends.processes.requests import (
 )
 from planvec.backends.processes.slab import NUM_SLOTS, Slab, Slot, WorkerSpec
 from planvec.backends.processes.starting import DEFAULT_START_METHOD, START_METHODS, Child, capture_spec
-from planvec.backends.processes.system import bytes_used, num_cores
+from planvec.backends.processes.system import bytes_used, default_num_workers
 from planvec.backends.sharded.backend import Sharded
 from planvec.errors import (
     ClosedError,
@@ -293,8 +293,7 @@ class ProcessGroup(WorkerGroup):
         self._poll = select.poll()
         self._generations: list[int] = []
         self._owners: dict[int, tuple[ProcessWorker, bool]] = {}
-        self._num_cores = num_cores()
-        self._is_slow = False  # whether the latest answer took longer than polling lasts
+        self._poller = Poller()
 
     def poll(self) -> None:
         self._refresh()
@@ -305,14 +304,13 @@ class ProcessGroup(WorkerGroup):
 
     def wait(self, timeout: float | None) -> bool:
         self._refresh()
-        events = self._spin()
+        events = self._poller.spin(self._poll.poll)
         now = time.monotonic()
         if not events or now >= self._next_clock_check:
             self._check_clock()
         if not events:
             self._refresh()
-            events = self._poll.poll(self._seconds(timeout, now) * 1000)
-            self._is_slow = time.monotonic() - now > SPIN_SECONDS
+            events = self._poller.sleep(self._poll.poll, self._seconds(timeout, now) * 1000)
         self._handle(events)
         return bool(events)
 
@@ -341,20 +339,6 @@ class ProcessGroup(WorkerGroup):
                 worker.receive()
             else:
                 worker.handle_exit()
-
-    def _spin(self) -> list[tuple[int, int]]:
-        """Poll without sleeping, and return the events."""
-        # It polls only once if the workers use every core and need longer: polling would take a core from
-        # them.
-        poll, now = self._poll.poll, time.perf_counter
-        if self._is_slow and sum(worker.is_busy for worker in self._workers) >= self._num_cores:
-            return poll(0)
-        deadline = now() + SPIN_SECONDS
-        while not (events := poll(0)):
-            if now() > deadline:
-                break
-            yield_core()
-        return events
 
 
 # -- Defines the promise of an operation on a hosted object, and the errors for the exit of its process ------
@@ -677,6 +661,7 @@ def over_processes(
         max_restarts=max_restarts,
         audit=audit,
         open_here=open_here,
+        num_busy=default_num_workers(),
     )
     try:
         limit(workers, timeout, max_worker_rss)

@@ -75,6 +75,7 @@ _MAX_STEPS = 128  # largest number of steps of a small batch
 _NUM_BEFORE = 100
 _FIRST_MESSAGE_SECONDS, _MOST_MESSAGE_SECONDS = 200e-6, 2e-3
 _WEIGHT, _LONGEST = 0.1, 3.0  # of a batch in their average, at most so many averages
+_MANY_WAITS = 0.2  # waits per row from which on steps wait, so that cores are idle meanwhile
 
 
 class Sharded(Backend):
@@ -88,6 +89,7 @@ class Sharded(Backend):
         message_cost: How many times as long a message takes as one to a process of this machine.
         open_here: Returns a stepper of the environment in this process, where that may step small batches;
             None if workers step all.
+        num_busy: Number of workers that find a core; None: all.
 
     Attributes:
         description: The description of the environment.
@@ -109,6 +111,7 @@ class Sharded(Backend):
         audit: float = DEFAULT_AUDIT,
         message_cost: float = 1.0,
         open_here: Callable[[], EnvStepper] | None = None,
+        num_busy: int | None = None,
     ) -> None:
         self.stats = Stats()
         self._lock = threading.RLock()
@@ -128,6 +131,8 @@ class Sharded(Backend):
         self._dispatching: FrameType | None = None  # of `_dispatch`, while it runs
         self._must_dispatch = False
         self._shared_base_state: list[Any] = []  # the state that `sync_base_state` sent last; empty before
+        # waits per row, on average; at first, every worker is needed
+        self._waits, self._num_busy = 1.0, num_busy or len(workers)
         self._open_here = open_here
         self._here: InProcess | None = None  # steps small batches, once it is open
         # how much longer workers take for a small batch than their shares of the work, on average
@@ -176,7 +181,7 @@ class Sharded(Backend):
         if self._open_here is not None and not keep and request.is_counted:
             work = self._work_of_small(request)
             if work:
-                share = work * -(-request.num_rows // len(self._records)) / request.num_rows
+                share = work * -(-request.num_rows // self._num_needed()) / request.num_rows
         if work is not None and work - share <= self._message_seconds:
             here = self._here or self._opened_here()
             if here is not None:
@@ -330,14 +335,21 @@ class Sharded(Backend):
         """Submit one chunk to each worker that has room, then a second one."""
         queue = self._queue
         ready = [record for record in self._records if record.worker.is_ready]
+        num_needed = min(len(ready), self._num_needed())
         for depth in range(MAX_PENDING):
-            for record in ready:
+            for index, record in enumerate(ready):
                 if len(record.chunks) <= depth and record.worker.is_ready:
-                    chunk = queue.next_chunk(record, len(ready))
+                    chunk = queue.next_chunk(record, num_needed, index < num_needed)
                     if chunk is not None:
                         self._submit(record, chunk)
             if queue.is_empty():
                 return
+
+    def _num_needed(self) -> int:
+        """Return how many workers step at the same time: more of them than cores only where steps wait."""
+        # More would only take the cores, and the caches, from each other: 64 workers on two cores took twice
+        # as long as two. The others replace those that exit.
+        return self._num_busy if self._waits < _MANY_WAITS else len(self._records)
 
     def _dispatch_again(self) -> None:
         """Submit queued chunks, in case a signal handler interrupted `_dispatch`."""
@@ -393,6 +405,9 @@ class Sharded(Backend):
             answer = future.result()
             if not chunk.is_flagging:
                 chunk.call.cutter.learn(chunk.rows, answer.seconds)
+                if answer.waits >= 0 and chunk.num_rows:
+                    share = min(1.0, answer.waits / chunk.num_rows)
+                    self._waits += _WEIGHT * (share - self._waits)
             if self._audited is None and not chunk.is_flagging:
                 request, name = chunk.call.request, record.worker.name
                 self._audited = self._audit.choose(request, chunk.rows, answer, name)

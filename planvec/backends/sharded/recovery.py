@@ -85,15 +85,16 @@ class Queue:
         for chunk in [chunk for chunk in self._retries if chunk.bound_to is worker]:
             chunk.call.fail(error)
 
-    def next_chunk(self, record: WorkerRecord, num_workers: int) -> Chunk | None:
+    def next_chunk(self, record: WorkerRecord, num_workers: int, is_needed: bool) -> Chunk | None:
         """Return the next chunk for a worker, or None. It stays the next one until it is submitted."""
+        # A worker that is not needed gets only what is bound to it.
         if self._retries:
             self._retries = [one for one in self._retries if not (one.is_submitted or one.is_done)]
-            for bound_to in (record.worker, None):
+            for bound_to in (record.worker, None) if is_needed else (record.worker,):
                 for retry in self._retries:
                     if retry.bound_to is bound_to:
                         return retry
-        while self.calls:
+        while self.calls and is_needed:
             chunk = self.calls[0].next_chunk(num_workers, record.worker.capacity)
             if chunk is not None:
                 return chunk

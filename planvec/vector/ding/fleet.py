@@ -37,7 +37,7 @@ class FleetOptions(NamedTuple):
     reset_inplace: bool = False  # whether the step that ends an episode begins the next one
     # whether observations are sent in shared memory, converted to the dtype of their space
     shared_memory: bool = True
-    # number of worker processes; 0 steps in this process; None takes one per available core
+    # number of worker processes; 0 steps in this process; None takes one per available core but one
     num_workers: int | None = None
     # seconds that an operation may take before its worker is killed; None: no limit
     timeout: float | None = None

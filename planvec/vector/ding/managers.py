@@ -54,7 +54,7 @@ class AsyncSubprocessEnvManager(FleetFace, BaseEnvManager):  # type: ignore[misc
     Args:
         env_fn: One function per environment, which makes it.
         cfg: The configuration: `default_config()`, with the keys of DI-engine and these of planvec:
-            num_workers, worker processes (0: none; None: one per core);
+            num_workers, worker processes (0: none; None: one per core but one);
             timeout, seconds that an operation may take before its worker is killed (`step_timeout` interrupts
             Python code without that);
             max_restarts, how often an operation is retried after a worker exited on it;
