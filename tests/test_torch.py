@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import networkx
@@ -179,3 +183,21 @@ class KeepsTheRecord(Nasty):
 def test_it_is_refused(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(planvec.UnsupportedEnvError, match=message):
         planvec.PlanEnv(make)
+
+
+@pytest.mark.timeout(300)
+def test_the_example_of_alphazero_learns_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    """For a minute in all; how well it plays then depends on the machine."""
+    script = Path(__file__).parent.parent / "examples" / "alphazero.py"
+    options = ["--match-games", "20", "--opponent-simulations", "20", "--checkpoint", "run.pt"]
+    texts = []
+    for minutes in ("0.5", "0.8"):
+        command = [sys.executable, str(script), "--minutes", minutes, *options, "--curve", "run.json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        texts.append(done.stdout)
+    assert "goes on after" in texts[1]
+    first, second = json.loads((tmp_path / "run.json").read_text())
+    assert first["games"] < second["games"]
+    for name in ("its start", "MCTS with 20 random rollouts"):
+        assert sum(first[name]) == sum(second[name]) == 20

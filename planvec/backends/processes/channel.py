@@ -38,7 +38,7 @@ Poll = Callable[..., list[tuple[int, int]]]  # the method `poll` of `select.poll
 
 
 class Poller:
-    """Waits for messages: polls for some microseconds, where that is faster than to sleep, and then sleeps."""
+    """Waits for messages: polls for some microseconds where that is faster, and then sleeps."""
 
     # It polls if the wait before was short, and nobody else needs the core. Both are measured, since they
     # depend on what the other side does and on other programs: after each poll the core is offered, and a

@@ -58,7 +58,16 @@ from planvec.planners.mcts.simulations import (
 )
 from planvec.planners.mcts.tree import SINGLE, Tree, TreeKind, empty_arrays
 from planvec.planners.search import PlanCallback, PlanProgress, Search, check_numbers, ended_error
-from planvec.rows import BatchStepper, KernelUse, Outputs, Perform, RolloutBatch, StepBatch, StepsHere
+from planvec.rows import (
+    BatchStepper,
+    KernelUse,
+    Outputs,
+    Perform,
+    RolloutBatch,
+    StepBatch,
+    StepsHere,
+    raw,
+)
 
 # -- Runs the loop of a search, and performs its requests with a kernel, if there is one. It is compiled once
 # for each kernel, and once without.
@@ -212,7 +221,7 @@ class SearchRun:
 
     def __init__(self, search: TreeSearch, perform: Perform, use: KernelUse | None, started: float) -> None:
         self.search, self._started = search, started
-        self._perform_request, self._use = perform, use
+        self._perform, self._use = perform, use
         config, self._shared = search.config, search.shared
         self._counts = self._shared.counts[0]  # a view
         self._counts["num_env_steps"] = search.num_env_steps
@@ -272,7 +281,8 @@ class SearchRun:
     def proceed(self, callback: PlanCallback | None, batch: Any = None, at: int | None = None) -> int:
         """Run for some milliseconds, or up to the next evaluation or call of the callback."""
         # `batch`, `at`: those of `run_search`.
-        # Returns `DONE`, `PAUSED`, or `EVALUATE` plus a number of nodes.
+        # Returns `DONE`, `PAUSED`, or `EVALUATE` plus a number of nodes; with functions also `REFUSED`: the
+        # caller performs the last request.
         counts, started = self._counts, 0.0  # with functions, it runs up to the next one, and no longer
         if not self._evaluates:
             started = time.perf_counter()
@@ -287,7 +297,7 @@ class SearchRun:
                     raise
                 _log.debug("the environment performs a request of a search itself", exc_info=True)
                 status = REFUSED
-            if status >= EVALUATE:
+            if status >= EVALUATE or (status == REFUSED and self._evaluates and callback is None):
                 return status
             if status == INVALID:
                 self.search.refuse(self.values, self.priors)
@@ -299,7 +309,7 @@ class SearchRun:
                 longer, shorter = min(2 * self._num_events, self._most), max(1, self._num_events // 2)
                 self._num_events = longer if is_short else shorter
             if status == REFUSED:
-                self._perform(int(self._shared.queue[counts["num_queued"] - 1]))
+                self.perform()
             if callback is not None and counts["num_events"] > num_events and callback(*self.counts()):
                 self.stop(CALLBACK)
             started = time.perf_counter()
@@ -333,17 +343,26 @@ class SearchRun:
         state["state"]["state"] = int(words[0]) | int(words[1]) << 64
         search.generator.bit_generator.state = state
 
-    def _perform(self, half: int) -> None:
-        """Perform the request of a half, and check its rewards."""
+    def perform(self) -> None:
+        """Perform the request that was queued last."""
+        self.perform_request(*self.last_request())
+
+    def perform_request(self, request: StepBatch | RolloutBatch, outputs: Outputs) -> None:
+        """Perform a request, and check its rewards."""
+        self._perform(request, outputs)
+        assert outputs.rewards is not None
+        check_numbers(outputs.rewards, True, request.actions if isinstance(request, StepBatch) else None)
+
+    def last_request(self) -> tuple[StepBatch | RolloutBatch, Outputs]:
+        """Return the request that was queued last, and the memory of its answer."""
+        half = int(self._shared.queue[self._counts["num_queued"] - 1])
         first, end, _, stage, num_rows, _ = self._shared.halves.item(half)
         is_full = num_rows == end - first
         full = self._full[half] if is_full and stage == STEPS else None
         request, outputs = full or self._request(half)
         if is_full and isinstance(request, StepBatch):
             self._full[half] = request, outputs  # most requests: their arrays are always the same memory
-        self._perform_request(request, outputs)
-        assert outputs.rewards is not None
-        check_numbers(outputs.rewards, True, request.actions if isinstance(request, StepBatch) else None)
+        return request, outputs
 
     def _request(self, half: int) -> tuple[StepBatch | RolloutBatch, Outputs]:
         """Return the request of a half and the memory of its answer, which its next one overwrites."""
@@ -486,23 +505,30 @@ def _run_in_rounds(runs: list[SearchRun], callback: PlanCallback | None, show: C
             batch = np.empty(shape, dtype)
             data = bytes_of(batch)
             num_references = sys.getrefcount(batch)
-        at = runs[0].proceed(callback, data, 0) - EVALUATE if len(runs) == 1 else 0
-        if at > 0:  # one root: lists and slices would take a tenth of the time of a simulation
-            waiting = runs
+        status = runs[0].proceed(callback, data, 0) if len(runs) == 1 else PAUSED
+        if status > EVALUATE:  # one root: lists and slices would take a tenth of the time of a simulation
+            waiting, at = runs, status - EVALUATE
             runs[0].values, runs[0].priors = evaluated(batch[:at], at)
         else:
-            waiting, ends, at = [], [], 0
-            for run in runs:
-                status = PAUSED
-                while status == PAUSED:
-                    status = run.proceed(callback, data, at)
-                if status == DONE:
-                    run.account(0.0)
-                    run.finish()
-                else:
-                    at += status - EVALUATE
-                    waiting.append(run)
-                    ends.append(at)
+            waiting, ends, at, todo = [], [], 0, runs
+            while todo:
+                stepping = []
+                for run in todo:
+                    while status == PAUSED:
+                        status = run.proceed(callback, data, at)
+                    if status == REFUSED:
+                        stepping.append(run)
+                    elif status == DONE:
+                        run.account(0.0)
+                        run.finish()
+                    else:
+                        at += status - EVALUATE
+                        waiting.append(run)
+                        ends.append(at)
+                    status = PAUSED
+                todo = stepping
+                if todo:
+                    _perform_together(todo)
             if waiting:
                 values, priors = evaluated(batch[:at], at)
             for run, start, end in zip(waiting, [0, *ends], ends, strict=False):
@@ -512,6 +538,40 @@ def _run_in_rounds(runs: list[SearchRun], callback: PlanCallback | None, show: C
             for run in waiting:
                 run.check_time(now)
         runs = waiting
+
+
+def _perform_together(runs: list[SearchRun]) -> None:
+    """Perform the requests of searches that were queued last: steps as one batch, which takes less time."""
+    asked = [run.last_request() for run in runs]
+    steps = [(request, outputs) for request, outputs in asked if isinstance(request, StepBatch)]
+    if len(steps) < max(2, len(asked)):
+        for run in runs:
+            run.perform()
+        return
+    requests, first = [request for request, _ in steps], steps[0][1]
+    has_seeds = requests[0].seeds is not None
+    merged = StepBatch(
+        np.concatenate([raw(request.states) for request in requests]).view(requests[0].states.dtype),
+        np.concatenate([request.actions for request in requests]),
+        np.concatenate([request.dt for request in requests]),
+        np.concatenate([request.seeds for request in requests]) if has_seeds else None,
+        same_dt=requests[0].same_dt,
+    )
+
+    def like(array: Any) -> Any:
+        return np.empty((merged.num_rows, *array.shape[1:]), array.dtype)
+
+    numbers = map(like, first.numbers)
+    together = Outputs(like(first.new_states), like(first.observations), *numbers)
+    runs[0].perform_request(merged, together)
+    start = 0
+    for request, outputs in steps:
+        end = start + request.num_rows
+        outputs.put(slice(0, request.num_rows), together.part(slice(start, end)))
+        start = end
+    now = time.perf_counter()
+    for run in runs:
+        run.check_time(now)
 
 
 def _kernel_use(env: StepsHere, searches: list[TreeSearch]) -> KernelUse | None:
