@@ -34,6 +34,13 @@ BOARD = (3, 6, 7)  # planes: of the player to move, of the other one, and empty
 NUM_EARLY = 12  # moves of a game that are drawn by the visits of the search
 
 
+def boards_of(observations: np.ndarray) -> np.ndarray:
+    """Return boards `[B, 3, 6, 7]` as the player to move sees them; OpenSpiel has those of player 0 first."""
+    boards = observations.reshape(-1, *BOARD)
+    is_second = boards[:, :2].sum(axis=(1, 2, 3)) % 2 == 1
+    return np.where(is_second[:, None, None, None], boards[:, [1, 0, 2]], boards)
+
+
 class Network(nn.Module):
     """A residual network with a value in [-1, 1] and a policy, for the player to move."""
 
@@ -66,7 +73,7 @@ class Evaluator:
     @torch.inference_mode()
     def __call__(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         self.network.eval()
-        boards = torch.from_numpy(observations).to(self.device).reshape(-1, *BOARD)
+        boards = torch.from_numpy(boards_of(observations)).to(self.device)
         values, logits = self.network(boards)
         return values.cpu().numpy(), torch.softmax(logits, dim=1).cpu().numpy()
 
@@ -121,7 +128,7 @@ def play_games(env, evaluator, num_games, num_simulations, generator):
     while len(alive):
         seeds = generator.integers(2**62, size=len(alive))
         previous = [plans[game] for game in alive]
-        boards = env.observe(states[alive]).reshape(-1, *BOARD)
+        boards = boards_of(env.observe(states[alive]))
         actions = np.zeros(len(alive), np.int64)
         for row, plan in enumerate(planner.plan_batch(env, states[alive], seeds=seeds, previous=previous)):
             game = alive[row]

@@ -71,11 +71,14 @@ class Audit:
             return None
         cost = _OVERHEAD_SECONDS + answer.seconds / num_rows
         index = self._random.randrange(num_rows)
-        if self._budget < cost or index in answer.errors:
+        counts = answer.outputs.num_steps
+        is_late = request.deadline is not None and counts is not None and counts[index] < 0
+        if self._budget < cost or index in answer.errors or is_late:
             return None
         self._budget -= cost
         row = rows.start + index
         one = request.part(slice(row, row + 1)).copy()
+        one.deadline = None
         return AuditedRow(one, copy.deepcopy(answer.outputs.part(slice(index, index + 1))), row, name)
 
 

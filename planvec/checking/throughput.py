@@ -1,4 +1,4 @@
-"""Measures how fast an environment is stepped in this process, with workers, and by a kernel.
+"""Measures how fast an environment is stepped: here, with workers, by a kernel, and by independent processes.
 
 Letters: C contenders, R numbers of rows, B rows of a call.
 """
@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.backends import num_cores
+from planvec.backends import ExternalProcess, num_cores
 from planvec.codecs import CodecChoice
 from planvec.envs import Makeable, find_source, make
 from planvec.errors import UnsupportedEnvError
 from planvec.rows import BatchStepper, action_masks, draw_legal, uniform_actions
 
+_ALONE = "alone"  # the last word of the name of independent processes
 _ROUNDS = 5  # turns of each contender, whose median counts: other programs disturb some of them
 
 
@@ -28,7 +30,9 @@ class Throughput:
     """Environment steps per second.
 
     Attributes:
-        contenders: C names: "in this process", "kernel", "1 worker", "2 workers", ...
+        contenders: C names: "in this process", "kernel", "1 worker", "2 workers", ..., and "2 processes
+            alone", ...: independent processes, each of which steps its share of the rows again and again.
+            They show what the machine gives; no program can use them for one search.
         rows: R numbers of rows per call.
         steps_per_second: `[C, R]` float64, the median of several turns.
         spread: `[C, R, 2]` float64, the lowest and the highest of the turns.
@@ -40,8 +44,21 @@ class Throughput:
     spread: NDArray[np.float64]
 
     def fastest(self) -> list[str]:
-        """Return the fastest contender for each number of rows, R names."""
-        return [self.contenders[index] for index in self.steps_per_second.argmax(axis=0)]
+        """Return the fastest contender but independent processes for each number of rows, R names."""
+        return [self.contenders[index] for index in self._rates().argmax(axis=0)]
+
+    def _rates(self) -> NDArray[np.float64]:
+        """Return `steps_per_second`, 0 for independent processes."""
+        alone = [name.endswith(_ALONE) for name in self.contenders]
+        return np.where(np.array(alone)[:, None], 0.0, self.steps_per_second)
+
+    def shares(self) -> dict[str, list[float]]:
+        """Return what workers reach of as many independent processes: contender -> R shares."""
+        rates = dict(zip(self.contenders, self.steps_per_second, strict=True))
+        alone = {
+            name: rates.get(f"{name.split()[0]} processes {_ALONE}") for name in rates if "worker" in name
+        }
+        return {name: (rates[name] / of).tolist() for name, of in alone.items() if of is not None}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the measurements for JSON."""
@@ -51,6 +68,7 @@ class Throughput:
                 name: row.tolist() for name, row in zip(self.contenders, self.steps_per_second, strict=True)
             },
             "fastest": self.fastest(),
+            "shares": self.shares(),
         }
 
     def __str__(self) -> str:
@@ -58,7 +76,7 @@ class Throughput:
         lines = ["environment steps per second, by the number of rows in a call (* fastest)"]
         lines.append(" " * width + "".join(f"{f'{rows:,} rows':>14}" for rows in self.rows))
         for name, row in zip(self.contenders, self.steps_per_second, strict=True):
-            best = row == self.steps_per_second.max(axis=0)
+            best = row == self._rates().max(axis=0)
             pairs = zip(row, best, strict=True)
             cells = [f"{number:>13,.0f}{'*' if is_best else ' '}" for number, is_best in pairs]
             lines.append(f"{name:<{width}}" + "".join(cells))
@@ -69,7 +87,26 @@ class Throughput:
             rows = [f"{count:,}" for count, best in zip(self.rows, fastest, strict=True) if best == name]
             how = arguments.get(name, f"num_workers={name.split()[0]}")
             lines.append(f"for batches of {', '.join(rows)} rows: planvec.make(..., {how})")
+        lines += self._reasons()
         return "\n".join(lines)
+
+    def _reasons(self) -> list[str]:
+        """Return lines that say why."""
+        rates = dict(zip(self.contenders, self.steps_per_second, strict=True))
+        seconds = 1.0 / float(rates["in this process"].max())
+        lines = [f"a step with its state takes {_time(seconds)} in one process"]
+        if "kernel" in rates:
+            ratio = float((rates["kernel"] / rates["in this process"]).max())
+            lines.append(f"the kernel is up to {ratio:,.0f} times as fast, on all cores")
+        for name, shares in self.shares().items():
+            cells = ", ".join(f"{share:.2f}" for share in shares)
+            lines.append(f"{name}: {cells} of what as many independent processes do")
+        return lines
+
+
+def _time(seconds: float) -> str:
+    """Return a time for people."""
+    return f"{1e6 * seconds:,.1f} us" if seconds < 1e-3 else f"{1e3 * seconds:,.1f} ms"
 
 
 def measure_throughput(
@@ -109,17 +146,47 @@ def measure_throughput(
         for count in dict.fromkeys(counts):
             name = f"{count} worker{'s' * (count > 1)}"
             opened[name] = stack.enter_context(make(source, num_workers=count, audit=0.0, **options))
-        share = seconds / (_ROUNDS * len(opened) * len(rows))
-        rates = np.empty((len(opened), len(rows), _ROUNDS))
+        contenders: dict[str, Callable[[int, float], float]] = {
+            name: partial(measure_rate, contender) for name, contender in opened.items()
+        }
+        several = [count for count in dict.fromkeys(counts) if count > 1]
+        made = [ExternalProcess(partial(Alone, source, options)) for _ in range(max(several, default=0))]
+        processes = [stack.enter_context(process) for process in made]
+        for count in several:
+            contenders[f"{count} processes {_ALONE}"] = partial(measure_alone, processes[:count])
+        share = seconds / (_ROUNDS * len(contenders) * len(rows))
+        rates = np.empty((len(contenders), len(rows), _ROUNDS))
         for column, num_rows in enumerate(rows):
             for turn in range(_ROUNDS):
-                for index, contender in enumerate(opened.values()):
-                    rates[index, column, turn] = _rate(contender, num_rows, share)
+                for index, rate in enumerate(contenders.values()):
+                    rates[index, column, turn] = rate(num_rows, share)
     spread = np.stack([rates.min(axis=2), rates.max(axis=2)], axis=2)
-    return Throughput(list(opened), list(rows), np.median(rates, axis=2), spread)
+    return Throughput(list(contenders), list(rows), np.median(rates, axis=2), spread)
 
 
-def _rate(env: BatchStepper, num_rows: int, seconds: float) -> float:
+class Alone:
+    """Steps in a process of its own."""
+
+    def __init__(self, source: Makeable, options: dict[str, Any]) -> None:
+        self._env = make(source, num_workers=0, compiled=False, **options)
+
+    def rate(self, num_rows: int, seconds: float) -> float:
+        """Return its environment steps per second."""
+        return measure_rate(self._env, num_rows, seconds)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+
+def measure_alone(processes: Sequence[ExternalProcess], num_rows: int, seconds: float) -> float:
+    """Return the environment steps per second of independent processes, each with its share of the rows."""
+    share = -(-num_rows // len(processes))
+    promises = [process.call("rate", share, seconds) for process in processes]
+    return float(sum(promise.result() for promise in promises))
+
+
+def measure_rate(env: BatchStepper, num_rows: int, seconds: float) -> float:
     """Return the environment steps per second of calls that together take about `seconds`."""
     generator = np.random.default_rng(0)
     state = env.reset(seed=0).state

@@ -7,6 +7,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from planvec.cli.environments import add_backend, add_environment, codec_of, env_source, given_env, workers_of
 from planvec.cli.parser import COUNT, FAILED, Parser, UsageError, add_flag, add_json, add_option, integer
@@ -61,14 +62,16 @@ def add_bench(commands: argparse._SubParsersAction[Parser], argv: Sequence[str])
     parser = commands.add_parser(
         "bench",
         help="measure how many workers and rows pay on this machine",
-        description="Step batches of random actions in this process, with workers, and with a compiled "
-        "kernel if there is one, all in turn. Print environment steps per second, and what is fastest.",
+        description="Step batches of random actions in this process, with workers, with a compiled kernel "
+        "if there is one, and in as many independent processes, all in turn. Print environment steps per "
+        "second, what is fastest, and why.",
     )
     add_environment(parser)
     add_option(parser, "--rows", "N", COUNT, "rows per call", [1, 16, 256, 4096], nargs="+")
     text = "numbers of workers (default: 1, 2, 4, ... up to the number of cores)"
     add_option(parser, "--workers", "N", COUNT, text, nargs="+")
     add_option(parser, "--seconds", "S", float, "time of all measurements", 20.0)
+    add_option(parser, "--plot", "FILE", Path, "also draw the measurements, as a PNG file")
     add_json(parser)
     parser.set_defaults(run=_run_bench)
 
@@ -86,6 +89,12 @@ def _run_bench(arguments: argparse.Namespace) -> int:
         env_kwargs=env_kwargs,
     )
     print(json.dumps(throughput.to_dict()) if arguments.json else f"{arguments.env_id}\n{throughput}")
+    if arguments.plot is not None:
+        from planvec.plots import plot_throughput
+
+        axes: Any = plot_throughput(throughput)
+        axes.set_title(arguments.env_id)
+        axes.figure.savefig(arguments.plot, dpi=120)
     return 0
 
 

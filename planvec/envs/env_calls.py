@@ -67,6 +67,8 @@ class EnvCalls(Generic[Mode]):
         blocking: Whether batch calls wait for their result by default; otherwise they return a `Promise`.
     """
 
+    has_deadlines = True  # see `planvec.planners.search`
+
     def __init__(self, backend: Backend, blocking: bool) -> None:
         self._backend = backend
         self._blocking = blocking
@@ -144,6 +146,7 @@ class EnvCalls(Generic[Mode]):
         seeds: object = None,
         return_state: bool = True,
         on_error: OnError = "raise",
+        deadline: float | None = None,
         blocking: bool | None = None,
     ) -> Transitions | Promise[Transitions]:
         """Step B rows, each from its own state.
@@ -161,6 +164,9 @@ class EnvCalls(Generic[Mode]):
                 row has `infos["_error"]` True, the error in `infos["error"]`, reward NaN, `terminated` True,
                 `num_steps` 0, an observation of zeros, and the state from which it started, marked as ended.
                 (A state that its codec cannot read raises in any case.)
+            deadline: `time.perf_counter()` at which stepping ends. Rows that are not complete by then keep
+                their states and have `num_steps` -1, reward 0 and an observation of zeros. None: no limit.
+                (Ray's actors, whose clocks differ, step all rows.)
             blocking: Whether to wait for the result; False returns a `Promise`; None takes the default of
                 this object.
 
@@ -178,7 +184,7 @@ class EnvCalls(Generic[Mode]):
         """
         self._check_open()
         states = self._backend.base_state if states is None else states
-        request = check_step(self._about, actions, states, dt, seeds, return_state, on_error)
+        request = check_step(self._about, actions, states, dt, seeds, return_state, on_error, deadline)
         blocking = self._blocking if blocking is None else blocking
         promise = self._backend.run(request, keep=not blocking)
         return wait_for(promise) if blocking else promise
@@ -243,6 +249,7 @@ class EnvCalls(Generic[Mode]):
         seeds: object = None,
         discount: float = 1.0,
         on_error: OnError = "raise",
+        deadline: float | None = None,
         blocking: bool | None = None,
     ) -> Rollouts | Promise[Rollouts]:
         """Roll out B rows inside the workers, each for `horizon` steps or to the end of its episode.
@@ -257,6 +264,7 @@ class EnvCalls(Generic[Mode]):
                 as in `step_batch`.
             discount: Factor per step, in [0, 1].
             on_error: "raise" or "mask", as in `step_batch`. A flagged row has the return NaN.
+            deadline: As in `step_batch`. A row that is not complete has `num_steps` -1 and return 0.
             blocking: Whether to wait for the result; False returns a `Promise`; None takes the default of
                 this object.
 
@@ -272,7 +280,9 @@ class EnvCalls(Generic[Mode]):
         """
         self._check_open()
         states = self._backend.base_state if states is None else states
-        request = check_rollout(self._about, states, horizon, actions, action_seed, seeds, discount, on_error)
+        request = check_rollout(
+            self._about, states, horizon, actions, action_seed, seeds, discount, on_error, deadline
+        )
         blocking = self._blocking if blocking is None else blocking
         promise = self._backend.run(request, keep=not blocking)
         return wait_for(promise) if blocking else promise

@@ -153,8 +153,8 @@ class Planner(ABC):
     )
     max_seconds: float | None = option(
         None,
-        "Seconds per decision. No batch begins after them. This is the only limit with which a plan depends "
-        "on the speed of the machine. None: no limit.",
+        "Seconds per decision. No batch begins after them, and one under way is cut (docs/planning.md). This "
+        "is the only limit with which a plan depends on the speed of the machine. None: no limit.",
     )
 
     def __post_init__(self) -> None:

@@ -13,7 +13,16 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from planvec.errors import UnsupportedEnvError
-from planvec.rows import is_uniform
+from planvec.rows import BatchStepper, action_masks, draw_legal, is_uniform, uniform_actions
+
+
+def draw_action(env: BatchStepper, state: np.ndarray, generator: np.random.Generator) -> Any:
+    """Draw a legal action at a state `[1]`: for a search that had no time to compare any."""
+    space = env.action_space
+    masks = action_masks(space, state)
+    if masks is None:
+        return uniform_actions(space, generator, 1)[0]
+    return draw_legal(space, masks, generator.random((1, *(space.shape or ()))))[0]
 
 
 def check_action_space(space: Space[object]) -> None:

@@ -107,12 +107,19 @@ class Search(ABC):
         averages: Whether the search averages rewards, which have to be finite.
         stop_reason: None while the search goes on. Setting it ends the search, once the simulations in
             flight are completed. See `Plan.stop_reason`.
+        may_be_cut: Whether a batch may be cut at the end of `max_seconds`. Then the simulations that wait for
+            it are closed (`GeneratorExit` is raised where they wait), but for those that `takes_parts`, and
+            `plan` is called though none may be completed. Otherwise the last batches are waited for.
+        takes_parts: Whether a simulation is sent a cut answer to a `RolloutRequest`, in which rows that are
+            not complete have -1 as number of steps.
     """
 
     num_in_flight: int = 1
     num_simulations: int = 0
     num_env_steps: int = 0
     averages: bool = False
+    may_be_cut: bool = False
+    takes_parts: bool = False
     stop_reason: str | None = None
 
     def __repr__(self) -> str:
@@ -211,8 +218,10 @@ def check_numbers(numbers: np.ndarray, are_averaged: bool, actions: Any) -> None
     )
 
 
-def send_steps(env: BatchStepper, requests: list[Any]) -> Promise[Transitions]:
-    """Step the rows of several requests as one batch."""
+def send_steps(
+    env: BatchStepper, requests: list[Any], options: dict[str, Any] | None = None
+) -> Promise[Transitions]:
+    """Step the rows of several requests as one batch. `options`: further ones of `step_batch`."""
     if len(requests) == 1:
         actions, states, dt, seeds = requests[0]
     else:
@@ -222,7 +231,8 @@ def send_steps(env: BatchStepper, requests: list[Any]) -> Promise[Transitions]:
         seeds = None
         if requests[0].seeds is not None:
             seeds = np.concatenate([request.seeds for request in requests])
-    promise: Promise[Transitions] = env.step_batch(actions, states, dt, seeds=seeds, blocking=False)
+    more = options or {}
+    promise: Promise[Transitions] = env.step_batch(actions, states, dt, seeds=seeds, blocking=False, **more)
     return promise
 
 
@@ -272,6 +282,10 @@ def drive(
     """Run searches to their end."""
     # `started`: `perf_counter()` at the beginning of the call. `max_env_steps`: per root.
     num_in_flight = [0] * len(searches)
+    # what batches are sent with; steppers that know deadlines say so, as those of planvec do
+    options: dict[str, Any] = {}
+    if max_seconds is not None and all(search.may_be_cut for search in searches):
+        options = {"deadline": started + max_seconds} if getattr(env, "has_deadlines", False) else {}
     # the requests of each batch, and the promise of its answer, in the order of sending
     batches: deque[tuple[list[_Pending], Promise[Any]]] = deque()
 
@@ -282,10 +296,11 @@ def drive(
         # A batch of observations that are no arrays cannot be split again.
         is_one_batch = len(steps) == 1 or (bool(steps) and is_fixed(env.observation_space))
         for group in [steps] if is_one_batch else [[member] for member in steps]:
-            batches.append((group, send_steps(env, [member.request for member in group])))
+            batches.append((group, send_steps(env, [member.request for member in group], options)))
         for member in members:
             if isinstance(member.request, RolloutRequest):
-                batches.append(([member], env.rollout_batch(**member.request._asdict(), blocking=False)))
+                sent = {**member.request._asdict(), **options}
+                batches.append(([member], env.rollout_batch(**sent, blocking=False)))
 
     def go_on(members: list[_Pending], answers: list[Any]) -> list[_Pending]:
         """Pass on answers (None: it begins). Returns the members that request steps or rollouts next."""
@@ -342,17 +357,25 @@ def drive(
             if not batches:
                 return
             # None can start: pass on the answer to the oldest batch, and send what is requested next.
-            members, promise = batches.popleft()
-            answers = _answers(members, promise)
-            for member, answer in zip(members, answers, strict=True):
+            members, complete = [], []
+            for member, answer in zip(*_answered(*batches.popleft()), strict=True):
                 search, request = searches[member.number], member.request
                 check_answer(request, answer, search.averages)
                 is_step = isinstance(request, StepRequest)
                 counts = answer.infos["num_steps"] if is_step else answer.num_steps
+                if options and len(counts) and counts.min() < 0:
+                    search.stop_reason = search.stop_reason or "max_seconds"
+                    counts = np.maximum(counts, 0)
+                    if is_step or not search.takes_parts:
+                        member.simulation.close()
+                        num_in_flight[member.number] -= 1
+                        continue
                 search.num_env_steps += sum(counts.tolist()) if len(counts) <= _FEW else int(counts.sum())
-                if not search.num_env_steps:
+                if not search.num_env_steps and search.stop_reason is None:
                     raise ended_error()
-            members = go_on(members, answers)
+                members.append(member)
+                complete.append(answer)
+            members = go_on(members, complete)
             if members:
                 send(members)
             check_budget()
@@ -376,17 +399,17 @@ def _next_request(search: Search, simulation: Simulation, answer: object) -> Req
     return request
 
 
-def _answers(members: list[_Pending], promise: Promise[Any]) -> list[Any]:
-    """Wait for the answer to a batch and split it into those of its requests."""
+def _answered(members: list[_Pending], promise: Promise[Any]) -> tuple[list[_Pending], list[Any]]:
+    """Wait for the answer to a batch and split it into those of its members."""
     answer = promise.result()
     if len(members) == 1:
-        return [answer]
+        return members, [answer]
     answers, start = [], 0
     for member in members:
         stop = start + len(member.request.states)
         answers.append(Transitions(*(take_rows(part, slice(start, stop)) for part in answer)))
         start = stop
-    return answers
+    return members, answers
 
 
 def _evaluated(env: BatchStepper, members: list[_Pending]) -> list[tuple[np.ndarray, ...]]:

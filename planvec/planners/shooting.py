@@ -24,6 +24,7 @@ from planvec.planners.root_actions import (
     bounds_advice,
     box_actions,
     check_action_space,
+    draw_action,
 )
 from planvec.planners.search import RolloutRequest, Search, Simulation, StepRequest
 from planvec.rows import BatchStepper, action_masks, are_legal, draw_legal, uniform_actions
@@ -464,6 +465,8 @@ class Shooting(SearchPlanner):
 class ShootingSearch(Search):
     """One decision of a shooting planner; every batch is one iteration."""
 
+    may_be_cut = takes_parts = True
+
     def __init__(
         self,
         planner: Shooting,
@@ -513,6 +516,12 @@ class ShootingSearch(Search):
             )
             # A NaN must not win, nor make the mean of other returns NaN.
             returns, num_steps = np.where(np.isnan(out.returns), -np.inf, out.returns), out.num_steps
+            if num_steps.min() < 0:  # time was up: those that were rolled out count
+                is_complete = num_steps >= 0
+                parts = sequences, returns, num_steps
+                sequences, returns, num_steps = (part[is_complete] for part in parts)
+                if not len(sequences):
+                    return
         else:
             returns, counts = yield from self._take_legal(sequences, states, seeds)
             num_steps = counts.sum(axis=1)
@@ -524,11 +533,13 @@ class ShootingSearch(Search):
             best_counts = np.bincount(self._index[: num_steps[row]]) if counts is None else counts[row]
             self._best = sequences[row].copy(), best_counts[: np.count_nonzero(best_counts)]
             self._best_return = float(returns[row])
-        self._distribution, self._value = planner.learn(self._distribution, sequences, returns)
-        self.num_simulations += num_rows
+        learned, value = planner.learn(self._distribution, sequences, returns)
+        if 2 * len(sequences) >= num_rows:  # a few of them, which chance has chosen, would lead astray
+            self._distribution, self._value = learned, value
+        self.num_simulations += len(sequences)
         self._num_iterations += 1
         if self._num_iterations == planner.num_iterations:
-            self.stop_reason = "num_iterations"
+            self.stop_reason = self.stop_reason or "num_iterations"
 
     def _take_legal(
         self, sequences: np.ndarray, states: np.ndarray, seeds: NDArray[np.uint64] | None
@@ -561,7 +572,8 @@ class ShootingSearch(Search):
 
     def plan(self) -> Plan:
         """Return the decision, with the statistics of all iterations."""
-        assert self._best is not None
+        if self._best is None:
+            return self._plan_without()
         best, best_num_steps = self._best
         space, returns = self._env.action_space, np.concatenate(self._returns)
         first_actions = np.concatenate(self._first_actions)
@@ -582,6 +594,15 @@ class ShootingSearch(Search):
             depth_histogram=np.bincount(np.concatenate(self._num_steps)),
             search_data=self._distribution,
         )
+
+    def _plan_without(self) -> Plan:
+        """Return the decision where no sequence was complete in time: the last one goes on."""
+        distribution = self._distribution
+        if isinstance(distribution, Uniform):
+            return Plan(draw_action(self._env, self._state, self._generator), math.nan)
+        if self._mask is not None:
+            distribution = distribution.restricted(self._mask[0])
+        return Plan(distribution.mode()[0], math.nan, search_data=distribution)
 
 
 def check_std(planner: Planner, name: str) -> None:

@@ -325,6 +325,8 @@ class WidthSearch(Search):
 
     averages = True
 
+    may_be_cut = True
+
     def __init__(
         self,
         config: WidthConfig,
@@ -396,8 +398,15 @@ class WidthSearch(Search):
         if self._env.is_stochastic:
             seeds = self._generator.integers(2**64, size=len(steps), dtype=np.uint64)
         self.num_pending += len(steps)
-        out = yield StepRequest(self.tree.actions[actions], self.tree.states[parents], self._config.dt, seeds)
-        self.num_pending -= len(steps)
+        try:
+            out = yield StepRequest(
+                self.tree.actions[actions], self.tree.states[parents], self._config.dt, seeds
+            )
+        except GeneratorExit:  # they are not stepped any more
+            self.tree.children[parents, actions] = -1
+            raise
+        finally:
+            self.num_pending -= len(steps)
         codes = self._features.codes(out.observations, self.tree.memory, len(steps), self.tree.codes)
         lives = np.full(len(steps), np.nan)
         if self._config.life_cost:

@@ -284,7 +284,9 @@ def plot_throughput(throughput: Throughput, *, ax: Axes | None = None) -> Axes:
     for index, name in enumerate(throughput.contenders):
         color, marker = COLORS[index % len(COLORS)], _MARKERS[index % len(_MARKERS)]
         low, high = throughput.spread[index].T
-        ax.plot(throughput.rows, throughput.steps_per_second[index], color=color, marker=marker, label=name)
+        line = "--" if name.endswith("alone") else "-"  # independent processes: what the machine gives
+        rates = throughput.steps_per_second[index]
+        ax.plot(throughput.rows, rates, color=color, linestyle=line, marker=marker, label=name)
         ax.fill_between(throughput.rows, low, high, color=color, alpha=0.2, linewidth=0)
     ax.set_xscale("log")
     ax.set_yscale("log")

@@ -319,6 +319,16 @@ def check_compiled(compiled: object, num_threads: object) -> None:
         )
 
 
+def check_deadline(deadline: Any) -> None:
+    """Check the time at which the stepping of a batch ends."""
+    is_number = isinstance(deadline, (int, float)) and not isinstance(deadline, bool)
+    if not is_number or math.isnan(deadline):
+        raise InvalidBatchError(
+            f"deadline: expected a time of time.perf_counter(), such as time.perf_counter() + 0.02, or None, "
+            f"got {deadline!r}"
+        )
+
+
 def check_step(
     about: EnvDescription,
     actions: object,  # `[B, *action shape]`
@@ -327,6 +337,7 @@ def check_step(
     seeds: object,  # `[B]` non-negative integers, or None
     return_state: bool,
     on_error: object,
+    deadline: Any = None,
 ) -> StepBatch:
     """Check and broadcast the arguments of `step_batch`."""
     mask_errors = check_on_error(on_error)
@@ -334,7 +345,9 @@ def check_step(
     states = check_states(about.state_format, states, num_rows)
     same_dt = dt if type(dt) is int else None
     dt, seeds = check_dt(dt, num_rows), check_seeds(seeds, num_rows)
-    return StepBatch(states, actions, dt, seeds, return_state, mask_errors, same_dt)
+    if deadline is not None:
+        check_deadline(deadline)
+    return StepBatch(states, actions, dt, seeds, return_state, mask_errors, same_dt, deadline)
 
 
 def check_rollout(
@@ -346,6 +359,7 @@ def check_rollout(
     seeds: object,  # `[B]` non-negative integers, or None
     discount: float,
     on_error: object,
+    deadline: Any = None,
 ) -> RolloutBatch:
     """Check and broadcast the arguments of `rollout_batch`."""
     mask_errors = check_on_error(on_error)
@@ -364,8 +378,10 @@ def check_rollout(
     if actions is not None:
         actions, num_rows = _check_sequences(about.action_space, actions, int(horizon))
     states = check_states(about.state_format, states, num_rows)
-    seeds = check_seeds(seeds, len(states))
-    return RolloutBatch(states, int(horizon), actions, action_seed, 0, seeds, float(discount), mask_errors)
+    seeds, discount = check_seeds(seeds, len(states)), float(discount)
+    if deadline is not None:
+        check_deadline(deadline)
+    return RolloutBatch(states, int(horizon), actions, action_seed, 0, seeds, discount, mask_errors, deadline)
 
 
 def _length(actions: Any) -> int:

@@ -38,6 +38,8 @@ class Request(Generic[T]):
     # whether its rows count in `Stats`: True for requests that step the environment
     is_counted: ClassVar[bool] = False
     mask_errors: bool = False  # whether rows that fail are flagged; otherwise the first one fails the request
+    # `time.perf_counter()` after which rows are not stepped; they get -1 as number of steps. None: no limit.
+    deadline: float | None = None
 
     @property
     def num_rows(self) -> int:
@@ -158,6 +160,7 @@ class StepBatch(RowRequest[Transitions]):
     return_state: bool = True  # whether the result contains new states
     mask_errors: bool = False  # whether rows that fail are flagged
     same_dt: int | None = None  # the `dt` of every row if it is known to be the same; otherwise None
+    deadline: float | None = None
 
     @property
     def steps(self) -> int | NDArray[np.int64]:
@@ -172,6 +175,7 @@ class StepBatch(RowRequest[Transitions]):
             self.return_state,
             self.mask_errors,
             self.same_dt,
+            self.deadline,
         )
 
     def action(self, row: int, step: int, space: Space[object]) -> Any:
@@ -224,6 +228,7 @@ class RolloutBatch(RowRequest[Rollouts]):
     seeds: NDArray[np.uint64] | None = None  # `[B]` uint64, reseed the rows; or None
     discount: float = 1.0  # factor per step
     mask_errors: bool = False  # whether rows that fail are flagged
+    deadline: float | None = None
 
     @property
     def steps(self) -> int | NDArray[np.int64]:

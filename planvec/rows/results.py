@@ -21,6 +21,7 @@ class StepOptions(TypedDict, total=False):
     seeds: Any
     return_state: bool
     on_error: OnError
+    deadline: float | None
 
 
 class RolloutOptions(TypedDict, total=False):
@@ -31,6 +32,7 @@ class RolloutOptions(TypedDict, total=False):
     seeds: Any
     discount: float
     on_error: OnError
+    deadline: float | None
 
 
 _OWN_KEYS = ("num_steps", "_num_steps", "error", "_error")  # keys of infos that planvec uses itself

@@ -47,6 +47,7 @@ from planvec.rows import (
     StepBatch,
     clear_row,
     is_installed,
+    merge_columns,
     own_copy,
     resolve,
     stack_rows,
@@ -57,6 +58,7 @@ from planvec.stepping.row_loop import RowLoop, as_env_error
 
 _log = logging.getLogger("planvec")
 
+_GROUP_SECONDS = 0.5e-3  # time of a group of rows of a batch with a deadline
 _SECONDS_FOR_NUMBA = 0.75  # time to import numba, which planners import anyway
 _SECONDS_TO_ANNOUNCE = 1.0
 _NUM_RESETS = 10  # how often a reset in which a generator has moved is performed again
@@ -79,7 +81,7 @@ class LazyKernel:
         self._env = env
         self._codec = codec
         self._rows = rows
-        self._num_threads = num_threads
+        self.num_threads = num_threads
         self._info_keys = info_keys
         self._kernel: BatchKernel | None = None
         self.seconds = 0.0  # time that the environment has stepped
@@ -132,7 +134,7 @@ class LazyKernel:
         started = time.perf_counter()
         try:
             codec = self._codec
-            kernel = open_kernel(self._env, codec.format.dtype, codec.time_limit, self._num_threads)
+            kernel = open_kernel(self._env, codec.format.dtype, codec.time_limit, self.num_threads)
             difference, num_stepped = prove(kernel, self._rows, codec, self._about, self._info_keys)
         except KeyboardInterrupt:
             self._is_pending = True  # the next batch tries again
@@ -238,6 +240,7 @@ class EnvStepper:
         # steps and rolls out rows with a kernel, if there is one
         self.kernel = LazyKernel(env, codec, self.loop, compiled, num_threads, keys)
         self._lock = threading.RLock()  # several threads may share the one environment
+        self._step_seconds = 0.0  # of the last steps of a batch with a deadline
         self._methods: dict[type[Request[Any]], Callable[[Any, Answer], None]] = {
             StepBatch: self._step,
             RolloutBatch: self._rollout,
@@ -280,17 +283,54 @@ class EnvStepper:
             outputs = request.new_outputs(self.description)
         answer = Answer(outputs)
         with self._lock:
-            if not by_rows and self.kernel.perform(request, answer):
-                answer.seconds = time.perf_counter() - started
-                return answer
-            perform = self._methods[type(request)]
-            if self._watch is not None and isinstance(request, (StepBatch, RolloutBatch)):
-                self._perform_alone(request, answer, perform, self._watch)
+            if isinstance(request, (StepBatch, RolloutBatch)) and request.deadline is not None:
+                self._perform_until(request.deadline, request, answer, by_rows)
             else:
-                perform(request, answer)
+                self._perform(request, answer, by_rows)
         answer.seconds = time.perf_counter() - started
-        self.kernel.seconds += answer.seconds
         return answer
+
+    def _perform(self, request: Request[Any], answer: Answer, by_rows: bool) -> None:
+        """Perform a request, or a group of its rows."""
+        if not by_rows and self.kernel.perform(request, answer):
+            return
+        started, perform = time.perf_counter(), self._methods[type(request)]
+        if self._watch is not None and isinstance(request, (StepBatch, RolloutBatch)):
+            self._perform_alone(request, answer, perform, self._watch)
+        else:
+            perform(request, answer)
+        self.kernel.seconds += time.perf_counter() - started
+
+    def _perform_until(
+        self, deadline: float, request: StepBatch | RolloutBatch, answer: Answer, by_rows: bool
+    ) -> None:
+        """Perform a request in groups of rows, up to a deadline. The other rows are marked as not stepped."""
+        # In groups, since results are written after the last step of a group; and the last ones are small.
+        outputs, num_rows, steps = answer.outputs, request.num_rows, request.steps
+        num_steps = steps if isinstance(steps, int) else max(1, int(steps.mean()))
+        least = self.kernel.num_threads if self.kernel.is_used else 1
+        seconds = self._step_seconds * num_steps  # of a row, as far as known
+        done, parts = 0, []
+        while done < num_rows and (left := deadline - time.perf_counter()) > 0:
+            count = int(min(left, _GROUP_SECONDS) / seconds) if seconds else 1
+            rows = slice(done, min(done + max(least, count), num_rows))
+            one = Answer(outputs.part(rows))
+            started = time.perf_counter()
+            try:
+                self._perform(request.part(rows), one, by_rows)
+            except EnvError as error:
+                raise error.moved(done) from error.__cause__
+            seconds = (time.perf_counter() - started) / (rows.stop - done)
+            if isinstance(outputs.observations, list):  # whose part is a copy
+                outputs.observations[rows] = one.outputs.observations
+            answer.errors |= {done + row: error.moved(done) for row, error in one.errors.items()}
+            parts.append((one.columns, rows.stop - done))
+            done = rows.stop
+        self._step_seconds = seconds / num_steps
+        if done < num_rows:
+            self.loop.leave(request.states, outputs, slice(done, num_rows))
+            parts.append(({}, num_rows - done))
+        answer.columns = merge_columns(parts)
 
     def perform_and_write(
         self, request: Request[Any], outputs: Outputs | None, write: Callable[[Answer], T]

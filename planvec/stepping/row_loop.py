@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import add
@@ -27,6 +28,7 @@ from planvec.rows import (
     are_legal,
     blank,
     empty_rows,
+    leaves,
     list_rows,
     mask_sizes,
     own_copy,
@@ -102,6 +104,10 @@ def new_progress() -> memoryview:
     return memoryview(np.full(3, -1, np.int64))  # type: ignore[arg-type]
 
 
+class LateError(Exception):
+    """Ends a batch at its deadline."""
+
+
 class RowResults:
     """Collects the results of a batch while its rows are stepped one after another."""
 
@@ -131,6 +137,15 @@ class RowResults:
         self.num_steps.append(0)
         self.infos.append(None)
 
+    def add_late(self, blank: object) -> None:
+        """Add the rows that were not complete at the deadline: their states do not change."""
+        first = len(self.num_steps)
+        for column in self._columns:
+            del column[first:]  # of the row at work
+        for row in range(first, len(self.before.values)):
+            self.add_unchanged(row, blank)
+            self.num_steps[row] = -1
+
     def replace_failed(self, row: int, blank: object) -> None:
         """Remove the incomplete results of a row that raised, and add it as an unchanged row."""
         for column in self._columns:
@@ -153,7 +168,8 @@ class RowResults:
         if out.observations is not None:
             stack_rows(space, self.observations, out.observations)
         if out.new_states is not None:
-            elapsed = list(map(add, self.before.elapsed, self.num_steps))
+            taken = [max(number, 0) for number in self.num_steps] if -1 in self.num_steps else self.num_steps
+            elapsed = list(map(add, self.before.elapsed, taken))
             codec.dump(Rows(self.values, elapsed, self.terminated, self.truncated), out.new_states)
         if len(self.rewards) == 1:
             if isinstance(self.rewards[0], float):  # assigning elements is faster than converting lists
@@ -210,7 +226,7 @@ class RowLoop:
         results = RowResults(self._codec.load(batch.states), want_values=out.new_states is not None)
         self._run(
             results,
-            lambda start: self._step_each(results, start, actions, repeats, seeds),
+            lambda start: self._step_each(results, start, actions, repeats, seeds, batch.deadline),
             batch.mask_errors,
             errors,
         )
@@ -271,6 +287,21 @@ class RowLoop:
                 put_row(self._observation_space, zeros, out.observations, row)
         rewards[rows], terminated[rows], truncated[rows], num_steps[rows] = np.nan, True, False, 0
 
+    def leave(self, states: np.ndarray, out: Outputs, rows: slice) -> None:
+        """Mark rows as not stepped: each keeps its state, and has -1 as number of steps."""
+        # `states`: `[B]`, the states from which the rows started.
+        rewards, terminated, truncated, num_steps = out.numbers
+        before = self._codec.load(states[rows])
+        if out.new_states is not None:
+            out.new_states[rows] = states[rows]
+        if isinstance(out.observations, list):
+            out.observations[rows] = [blank(self._observation_space)] * (rows.stop - rows.start)
+        elif out.observations is not None:
+            for leaf in leaves(out.observations):
+                leaf[rows] = 0
+        rewards[rows], num_steps[rows] = 0.0, -1
+        terminated[rows], truncated[rows] = before.terminated, before.truncated
+
     def _run(
         self, results: RowResults, run_from: Callable[[int], None], mask_errors: bool, errors: Errors
     ) -> None:
@@ -279,6 +310,9 @@ class RowLoop:
         while True:
             try:
                 run_from(start)
+                return
+            except LateError:
+                results.add_late(blank(self._observation_space))
                 return
             except EnvError as error:
                 if not mask_errors or error.row is None:
@@ -309,6 +343,7 @@ class RowLoop:
         actions: list[Any],
         repeats: list[int],
         seeds: list[int] | None,
+        deadline: float | None,
     ) -> None:
         """Step the rows from `start` on. Arguments and results are lists; `RowResults` says why."""
         codec, fresh, keys, progress = self._codec, self._codec.is_built_in, self._info_keys, self.progress
@@ -320,6 +355,8 @@ class RowLoop:
         row = start
         try:
             for row, value in enumerate(islice(values, start, None), start):
+                if deadline is not None and time.perf_counter() >= deadline:
+                    raise LateError
                 progress[ROW] = row
                 set_state(value)
                 if was_terminated[row] or was_truncated[row]:
@@ -334,6 +371,8 @@ class RowLoop:
                 while count < wanted and not (terminated or truncated):
                     if current_mask is not None and not are_legal(space, current_mask(), action):
                         break  # repeating ends where it has become illegal
+                    if deadline is not None and time.perf_counter() >= deadline:
+                        raise LateError
                     observation, more, terminated, truncated, info = step(action)
                     reward = float(reward) + float(more)
                     count += 1
@@ -349,6 +388,8 @@ class RowLoop:
                 results.num_steps.append(count)
                 if want_infos:
                     results.infos.append(info)
+        except LateError:
+            raise
         except BaseException as error:
             stepped = codec, space
             raise as_env_error(error, row, actions[row], stepped=stepped) from error
@@ -366,7 +407,7 @@ class RowLoop:
         set_state, step, discount = codec.set, codec.step_without_info, batch.discount
         limit = codec.time_limit or _UNLIMITED
         values, elapsed, was_terminated, was_truncated = results.before
-        row, count, action, observation = start, 0, None, None
+        row, count, action, observation, deadline = start, 0, None, None, batch.deadline
         try:
             for row, value in enumerate(islice(values, start, None), start):
                 progress[ROW], progress[STEP] = row, 0
@@ -384,6 +425,8 @@ class RowLoop:
                     total, count, terminated, truncated = roll_out(actions, wanted, discount)
                     actions = ()
                 for action in actions:
+                    if deadline is not None and time.perf_counter() >= deadline:
+                        raise LateError
                     observation, reward, terminated, truncated, _ = step(action)
                     total += weight * float(reward)
                     weight *= discount
@@ -396,6 +439,8 @@ class RowLoop:
                 results.truncated.append(truncated or count >= left)
                 results.num_steps.append(count)
                 results.rewards.append(total)
+        except LateError:
+            raise
         except BaseException as error:
             where, stepped = f"step {count} of the rollout: ", (codec, self._action_space)
             raise as_env_error(error, row, action, where, stepped=stepped) from error

@@ -6,6 +6,7 @@ pickled into the payload of the message. A request without a `Form` is pickled a
 
 from __future__ import annotations
 
+import math
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -217,6 +218,7 @@ class _StepForm(Form):
             + request.mask_errors * _MASK_ERRORS
         )
         slot.dt[:] = request.dt
+        slot.deadline[0] = math.inf if request.deadline is None else request.deadline
         if request.seeds is not None:
             slot.seeds[:] = request.seeds
         states, actions = _write_states(request.states, slot), request.actions
@@ -230,7 +232,7 @@ class _StepForm(Form):
         states, actions = pickle.loads(payload) if payload else (None, None)
         if states is None:
             states = slot.states
-        flags = int(slot.flags[0])
+        flags, deadline = int(slot.flags[0]), float(slot.deadline[0])
         request = StepBatch(
             states,
             slot.actions if actions is None else actions,
@@ -238,6 +240,7 @@ class _StepForm(Form):
             slot.seeds if flags & _HAS_SEEDS else None,
             bool(flags & _RETURN_STATE),
             bool(flags & _MASK_ERRORS),
+            deadline=None if deadline == math.inf else deadline,
         )
         return request, _outputs(slot, request)
 

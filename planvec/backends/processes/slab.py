@@ -62,6 +62,7 @@ class Slot:
     outputs: Outputs  # the outputs of the rows
     seconds: NDArray[np.float64]  # `[1]` float64, the time that the worker took
     waits: NDArray[np.int64]  # `[1]` int64, see `Answer.waits`
+    deadline: NDArray[np.float64]  # `[1]` float64, the deadline of steps; inf: none
     action_space: Space[Any]
     _views: dict[int, Slot] = field(default_factory=dict)
 
@@ -128,6 +129,7 @@ def _slot(description: EnvDescription, num_rows: int, allocate: Allocator) -> Sl
         rollout_actions=allocate(_ROLLOUT_BYTES, np.uint8),
         seconds=allocate(1, np.float64),
         waits=allocate(1, np.int64),
+        deadline=allocate(1, np.float64),
         action_space=description.action_space,
         outputs=Outputs(
             new_states=new_states,

@@ -48,7 +48,9 @@ from planvec.planners.mcts.simulations import (
     STEPS,
     STOP_REASONS,
     Shared,
+    abandon,
     advance,
+    call,
     compile_entrance,
     init,
     new_shared,
@@ -186,8 +188,8 @@ def run_search(
 
 # -- Runs one search without a driver. Letters: K slots, S bytes of a state, O bytes of an observation -------
 
-# time after which a run pauses, to look at Ctrl-C and at the other roots
-SECONDS_PER_RUN = 5e-3
+# time after which a run pauses, to look at Ctrl-C and at the other roots; with `max_seconds`, at the clock
+SECONDS_PER_RUN, _SECONDS_BETWEEN_LOOKS = 5e-3, 0.25e-3
 # largest number of simulations of a call of compiled code, which Ctrl-C cannot interrupt
 _MAX_SIMULATIONS = 4096
 
@@ -220,7 +222,7 @@ class SearchRun:
     # Attributes: `values` and `priors`, those of the last new nodes; None without functions.
 
     def __init__(self, search: TreeSearch, perform: Perform, use: KernelUse | None, started: float) -> None:
-        self.search, self._started = search, started
+        self.search = search
         self._perform, self._use = perform, use
         config, self._shared = search.config, search.shared
         self._counts = self._shared.counts[0]  # a view
@@ -243,6 +245,9 @@ class SearchRun:
         self.priors: Any = _EVALUATION[4] if self._evaluates else None
         self._most = max(1, _MAX_SIMULATIONS // config.batch_size)  # events of a call
         self._num_events = self._most if self._evaluates else 16  # of the next call
+        self._deadline = None if config.max_seconds is None else started + config.max_seconds
+        self._turn = SECONDS_PER_RUN if config.max_seconds is None else _SECONDS_BETWEEN_LOOKS
+        self._is_cut = False
         self._seconds = 0.0  # since the last audit
         self._num_recorded = (0, 0)
 
@@ -286,8 +291,8 @@ class SearchRun:
         counts, started = self._counts, 0.0  # with functions, it runs up to the next one, and no longer
         if not self._evaluates:
             started = time.perf_counter()
-        ends = started + SECONDS_PER_RUN
-        while True:
+        ends = started + self._turn
+        while not self._is_cut:
             num_events = counts["num_events"] if callback is not None else 0
             most = self._num_events if callback is None else 1
             try:
@@ -305,7 +310,7 @@ class SearchRun:
                 raise ended_error()
             now = time.perf_counter()
             if not self._evaluates:
-                is_short = now - started < SECONDS_PER_RUN / 2
+                is_short = now - started < self._turn / 2
                 longer, shorter = min(2 * self._num_events, self._most), max(1, self._num_events // 2)
                 self._num_events = longer if is_short else shorter
             if status == REFUSED:
@@ -316,6 +321,7 @@ class SearchRun:
             self.check_time(started)
             if status == DONE or started >= ends or callback is not None:
                 return DONE if status == DONE else PAUSED
+        return DONE
 
     def stop(self, reason: int) -> None:
         """Let no further simulations begin."""
@@ -324,9 +330,7 @@ class SearchRun:
 
     def check_time(self, now: float) -> None:
         """Let no further simulations begin after `max_seconds`."""
-        max_seconds = self.search.config.max_seconds
-        is_late = max_seconds is not None and now - self._started >= max_seconds
-        if is_late and self._counts["stop"] == GOES_ON:
+        if self._deadline is not None and now >= self._deadline and self._counts["stop"] == GOES_ON:
             self._counts["stop"] = MAX_SECONDS
 
     def counts(self) -> tuple[int, int]:
@@ -345,7 +349,19 @@ class SearchRun:
 
     def perform(self) -> None:
         """Perform the request that was queued last."""
-        self.perform_request(*self.last_request())
+        request, outputs = self.last_request()
+        self.perform_request(request, outputs)
+        self.check_answer(outputs)
+
+    def check_answer(self, outputs: Outputs) -> None:
+        """End the search if time was up before the last request was answered."""
+        if self._deadline is None or outputs.num_steps is None or outputs.num_steps.min() >= 0:
+            return
+        self._is_cut, counts = True, self._counts
+        counts["num_env_steps"] += np.maximum(outputs.num_steps, 0).sum()
+        counts["stop"] = MAX_SECONDS
+        for half in self._shared.queue[: counts["num_queued"]].tolist():
+            call(abandon, self.search.memory, half)
 
     def perform_request(self, request: StepBatch | RolloutBatch, outputs: Outputs) -> None:
         """Perform a request, and check its rewards."""
@@ -374,12 +390,14 @@ class SearchRun:
         if shared.halves["stage"][half] == LEAVES:
             action_seed, discount = int(shared.action_seeds[half]), float(config.discount)
             request = RolloutBatch(
-                states, config.rollout_steps, None, action_seed, seeds=seeds, discount=discount
+                *(states, config.rollout_steps, None, action_seed),
+                seeds=seeds,
+                discount=discount,
+                deadline=self._deadline,
             )
         else:
-            request = StepBatch(
-                states, search.actions_of(rows), self._repeats[rows], seeds, same_dt=config.dt
-            )
+            actions, dt = search.actions_of(rows), self._repeats[rows]
+            request = StepBatch(states, actions, dt, seeds, same_dt=config.dt, deadline=self._deadline)
             if self._evaluates:
                 observations = search.observations[rows]
         return request, Outputs(
@@ -556,6 +574,7 @@ def _perform_together(runs: list[SearchRun]) -> None:
         np.concatenate([request.dt for request in requests]),
         np.concatenate([request.seeds for request in requests]) if has_seeds else None,
         same_dt=requests[0].same_dt,
+        deadline=requests[0].deadline,
     )
 
     def like(array: Any) -> Any:
@@ -570,7 +589,8 @@ def _perform_together(runs: list[SearchRun]) -> None:
         outputs.put(slice(0, request.num_rows), together.part(slice(start, end)))
         start = end
     now = time.perf_counter()
-    for run in runs:
+    for run, (_, outputs) in zip(runs, asked, strict=True):
+        run.check_answer(outputs)
         run.check_time(now)
 
 

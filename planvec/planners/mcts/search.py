@@ -8,6 +8,7 @@ Letters: A actions, B rows, H steps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Hashable
 from typing import Any, NoReturn
 
@@ -26,6 +27,7 @@ from planvec.planners.mcts.simulations import (
     PERFORM,
     STOP_REASONS,
     Steps,
+    abandon,
     add_steps,
     begin,
     begin_halving,
@@ -42,7 +44,7 @@ from planvec.planners.mcts.simulations import (
 )
 from planvec.planners.mcts.tree import OPEN_LOOP, OUT_OF_BOUNDS, ROOT_WEIGHT, SINGLE, Tree
 from planvec.planners.plan import Plan
-from planvec.planners.root_actions import list_actions
+from planvec.planners.root_actions import draw_action, list_actions
 from planvec.planners.search import EvaluationRequest, RolloutRequest, Search, Simulation, StepRequest
 from planvec.rows import (
     ACTION_MASK_FIELD,
@@ -69,7 +71,7 @@ class TreeSearch(Search):
     # `config`: the settings of the planner, with those that `choice` fills in. `tree`: one of the same state,
     # which is copied. `is_new_root`: add noise (a search that continues has it).
 
-    averages = True
+    averages = may_be_cut = True
 
     def __init__(
         self,
@@ -182,6 +184,9 @@ class TreeSearch(Search):
                     yield from self._add_steps(half, out)
                     status = call(go_on, self.memory, half)
             self.num_simulations = int(counts["num_simulations"])
+        except GeneratorExit:  # time is up
+            call(abandon, self.memory, half)
+            raise
         finally:
             self._free.append(half)
 
@@ -482,6 +487,8 @@ class TreeSearch(Search):
         by_value = self.rules.backs_up_max or is_proven
         halving = self.shared.halving
         by_halving = len(halving.sequence) > 0 and not is_proven
+        if not arrays.edge_visits[0].any():  # there was no time for a simulation
+            return self._plan_without()
         # by halving, the action with the best score among the most visited ones of this search
         best = halving_action(arrays, halving, -1) if by_halving else tree.best_action(0, by_value)
         visits = arrays.edge_visits[0].astype(np.int64)
@@ -503,6 +510,15 @@ class TreeSearch(Search):
             depth_histogram=arrays.depth_histogram[: depths[-1] + 1 if len(depths) else 0].copy(),
             search_data=tree,
         )
+
+    def _plan_without(self) -> Plan:
+        """Return the decision where no simulation was completed: the action with the highest prior."""
+        kind, actions = self.tree.kind, self.tree.node_actions(0)
+        if not kind.has_priors:
+            return Plan(draw_action(self._env, self.root_state, self.generator), math.nan)
+        legal = self._arrays.legal[0] if kind.has_legal else np.ones(len(actions), bool)
+        best = int(np.where(legal, self._arrays.priors[0], -1.0).argmax())
+        return Plan(actions[best], math.nan, search_data=self.tree)
 
 
 def enter_roots(env: BatchStepper, searches: list[TreeSearch]) -> None:

@@ -1192,6 +1192,28 @@ def begin(code: object, memory: Pointer[Shared], half: int) -> int:
 
 
 @jit(cache=True)
+def abandon(code: object, memory: Pointer[Shared], half: int) -> int:
+    """Take the simulations of a half out of the tree, whose request will not be answered."""
+    shared: Shared = value_at(memory)
+    tree, group, slots, paths = shared.tree, shared.halves[half], shared.slots, shared.paths
+    first = group.first
+    if group.stage == STEPS:
+        for row in range(first, first + group.num_rows):
+            slot = shared.rows[row].slot
+            last = paths[slot, slots[slot].depth]
+            tree.nodes[last.node].unobserved -= 1
+            edge = tree.edges[last.node, last.action]
+            edge.edge_unobserved -= 1
+            edge.edge_samples -= 1
+    for slot in range(first, first + group.num_simulations):
+        for level in range(slots[slot].depth):
+            passed = paths[slot, level]
+            tree.nodes[passed.node].unobserved -= 1
+            tree.edges[passed.node, passed.action].edge_unobserved -= 1
+    return 0
+
+
+@jit(cache=True)
 def go_on(code: object, memory: Pointer[Shared], half: int) -> int:
     """Continue the selections of the rows that `add_steps` has left."""
     # Returns `COMPLETED` or `PERFORM`.
@@ -1290,6 +1312,7 @@ def search_code() -> CodeType:
 _STEPS = new_steps(1, 1)
 ENTRANCES: dict[Any, tuple[Any, ...]] = {
     begin: (0,),
+    abandon: (0,),
     go_on: (0,),
     add_steps: (_STEPS, np.zeros(1, np.uint8), 0),
     take_evaluations: (np.zeros(1), np.zeros((1, 1)), 0),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from planvec.planners.novelty.features import NewFeatures, features_for
 from planvec.planners.plan import Plan
-from planvec.planners.root_actions import action_statistics, mean_action, most_visited
+from planvec.planners.root_actions import action_statistics, draw_action, mean_action, most_visited
 from planvec.planners.search import Search, Simulation, StepRequest, ended_error
 from planvec.planners.swarm.config import Dt, SwarmConfig
 from planvec.planners.swarm.iteration import (
@@ -254,6 +254,8 @@ ActionSequence = tuple[np.ndarray, NDArray[np.int64]]
 class SwarmSearch(Search):
     """One decision of a swarm; every simulation is one iteration of all walkers."""
 
+    may_be_cut = True
+
     def __init__(
         self,
         config: SwarmConfig,
@@ -350,6 +352,11 @@ class SwarmSearch(Search):
     def plan(self) -> Plan:
         """Return the decision by the walkers' first actions: that of most of them, in a Box their mean."""
         walkers, space = self.walkers, self._env.action_space
+        if self._num_iterations == 0:  # there was no time for one; the best sequence goes on
+            if self._guide is None:
+                return Plan(draw_action(self._env, walkers.start, self._generator), math.nan)
+            actions, num_steps = self._guide
+            return Plan(actions[0], math.nan, best_actions=actions, best_num_steps=num_steps)
         walkers.lineage.prune(walkers.table)
         values = walkers.values()
         first_moves, num_moves = walkers.lineage.first_moves(walkers.table)
@@ -409,6 +416,8 @@ class WaveSearch(SwarmSearch):
         """Return the rest of the previous sequence, or the sequence of the best walker."""
         if self._sequence is None:
             plan = super().plan()
+            if not len(plan.best_actions):
+                return plan
             return replace(plan, action=plan.best_actions[0], value=plan.best_return)
         best_actions, best_num_steps = self._sequence
         return Plan(
