@@ -27,7 +27,7 @@ MANY = 100_000
 PLANNERS: dict[str, planvec.Planner] = {
     "MCTS": planvec.MCTS(),
     "MCTS, no rollouts": planvec.MCTS(rollout_horizon=0),
-    "RandomShooting": planvec.RandomShooting(num_trajectories=MANY),
+    "RandomShooting": planvec.RandomShooting(num_trajectories=2048),
     "CEM": planvec.CEM(num_iterations=MANY),
     "ICEM": planvec.ICEM(num_iterations=MANY),
     "MPPI": planvec.MPPI(num_iterations=MANY),
@@ -46,8 +46,8 @@ def lateness(env: Any, planner: planvec.Planner, num_decisions: int) -> np.ndarr
     state, plan, late = env.reset(seed=0).state, None, []
     seconds = planner.max_seconds
     assert seconds is not None
+    gc.collect()  # so that the garbage of one planner is not paid for by the next one
     for seed in range(num_decisions + NUM_WARM):
-        gc.collect()  # so that the garbage of one planner is not paid for by the next one
         started = time.perf_counter()
         plan = planner.plan(env, state, seed=seed, previous=plan)
         late.append(1e3 * (time.perf_counter() - started - seconds))

@@ -6,6 +6,9 @@ One request and one answer, in turn over all mechanisms, medians. A worker that 
 some 20 to 50 us each way, whatever the mechanism; "look first" means that both sides look at the socket for
 200 us, giving way to others, before they sleep on it. planvec does that, over sockets: they cost what the
 others cost, they tell at once when the other side dies, and they have no name.
+
+The last table is the floor of a batch over many workers: bare processes that answer at once, all of them
+asked before the first answer is read, beside `step_batch` with one row of CartPole for each worker.
 """
 
 from __future__ import annotations
@@ -21,7 +24,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 from figures import Figures, add_plain
+
+import planvec
 
 CONTEXT = multiprocessing.get_context("fork")
 MESSAGE = b"x" * 40
@@ -136,13 +142,75 @@ def mechanisms(stack: contextlib.ExitStack, turns: int) -> dict[str, Callable[[]
     return calls
 
 
+def scatter_and_gather(num_processes: int, looks: bool, stack: contextlib.ExitStack) -> Callable[[], None]:
+    """Return a function that asks bare processes over sockets, and takes their answers."""
+    ours, poll = {}, select.poll()
+    for _ in range(num_processes):
+        mine, theirs = socket.socketpair()
+        stack.enter_context(started(socket_worker, theirs, 0, looks))
+        ours[mine.fileno()] = mine
+        poll.register(mine, select.POLLIN)
+
+    def call() -> None:
+        for sock in ours.values():
+            sock.send(MESSAGE)
+        num_left = num_processes
+        while num_left:
+            if looks:
+                look(poll)
+            for fd, _ in poll.poll():
+                ours[fd].recv(len(MESSAGE))
+                num_left -= 1
+
+    return call
+
+
+def one_row_each(env: planvec.BatchEnv[Any], count: int) -> Callable[[], object]:
+    """Return a function that steps a row in each worker."""
+    states = np.repeat(np.atleast_1d(env.reset(seed=0).state), count)
+    actions = np.zeros(count, int)
+    # a promise, since small blocking batches are stepped in this process
+    return lambda: env.step_batch(actions, states, blocking=False).result()
+
+
+def measure_many(figures: Figures, counts: list[int]) -> None:
+    """Print what it costs to ask many processes, and what planvec takes."""
+    figures.text("\n| processes | bare: sockets | bare: look first | planvec, a row of CartPole each |")
+    figures.text("| --- | --- | --- | --- |")
+    for count in counts:
+        with contextlib.ExitStack() as stack:
+            env = stack.enter_context(
+                planvec.make("CartPole-v1", num_workers=count, compiled=False, audit=0.0)
+            )
+            calls: dict[str, Callable[[], object]] = {
+                "bare": scatter_and_gather(count, False, stack),
+                "look first": scatter_and_gather(count, True, stack),
+                "planvec": one_row_each(env, count),
+            }
+            times: dict[str, list[float]] = {name: [] for name in calls}
+            for _ in range(20):
+                for name, call in calls.items():
+                    for _ in range(50):
+                        before = time.perf_counter()
+                        call()
+                        times[name].append(time.perf_counter() - before)
+            cells = [1e6 * statistics.median(values) for values in times.values()]
+            figures.text(f"| {count} | " + " | ".join(f"{cell:.0f} us" for cell in cells) + " |")
+            for name, cell in zip(times, cells, strict=True):
+                figures.figure(f"{count} processes/{name}/us", cell)
+
+
 def main() -> None:
     """Measure all mechanisms."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    cores = os.cpu_count() or 1
+    counts = sorted({count for count in (1, 2, 4, 8, cores - 1, cores) if 1 <= count <= cores})
+    parser.add_argument("--processes", nargs="+", type=int, default=counts, help="of the last table")
     add_plain(parser)
-    figures = Figures(parser.parse_args().plain)
+    arguments = parser.parse_args()
+    figures = Figures(arguments.plain)
     for turns in WORK_ITERATIONS:
         started_at = time.perf_counter()
         for _ in range(100):
@@ -161,6 +229,7 @@ def main() -> None:
                 over = statistics.median(values) - alone
                 figures.text(f"{alone * 1e6:6.1f} us of work   {name:20s} + {over * 1e6:6.1f} us")
                 figures.figure(f"{turns} turns of work/{name}/us", over * 1e6)
+    measure_many(figures, arguments.processes)
 
 
 if __name__ == "__main__":

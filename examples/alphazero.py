@@ -120,8 +120,14 @@ def searcher(evaluator: Evaluator, num_simulations: int, **options: object) -> p
 
 def play_games(env, evaluator, num_games, num_simulations, generator):
     """Play games of the network against itself. Returns the boards, policies and values of all positions."""
+    # They begin with up to 4 random moves, so that the network knows what bad moves lead to.
     planner = searcher(evaluator, num_simulations, root_noise=(1.0, 0.25))
-    states = np.repeat(np.atleast_1d(env.reset(seed=0).state), num_games)
+    openings = [
+        generator.integers(NUM_ACTIONS, size=count) for count in generator.integers(5, size=num_games)
+    ]
+    states = np.array(
+        [env.reset(seed=0, options={"history": opening.tolist()}).state for opening in openings]
+    )
     alive, plans = np.arange(num_games), [None] * num_games
     moves = [[] for _ in range(num_games)]  # of each game: player, board, policy, value of the search
     results = np.zeros(num_games)  # for player 0

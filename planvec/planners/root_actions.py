@@ -103,8 +103,14 @@ def action_statistics(
     if isinstance(space, spaces.Discrete) and space.n <= MAX_CATEGORIES:
         distinct, index = np.arange(int(space.n), dtype=space.dtype) + space.start, actions - space.start
     else:
-        distinct, index = np.unique(actions, axis=0, return_inverse=True)
-        index = index.reshape(-1)  # NumPy 2.0 shaped it like the actions
+        # As `np.unique(axis=0, return_inverse=True)`, which takes up to 6 times as long.
+        flat = actions.reshape(len(actions), -1)
+        order = np.lexsort(flat.T[::-1])
+        is_new = np.ones(len(order), np.bool_)
+        is_new[1:] = (flat[order[1:]] != flat[order[:-1]]).any(axis=1)
+        index = np.empty(len(order), np.int64)
+        index[order] = np.cumsum(is_new) - 1
+        distinct = actions[order[is_new]]
     num_distinct = len(distinct)
     counts = np.bincount(index, minlength=num_distinct).astype(np.int64, copy=False)
     known = np.where(counts > 0, counts, np.nan)
