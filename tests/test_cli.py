@@ -493,3 +493,20 @@ def test_many_trajectories_are_listed_shortly(tmp_path: Path, capsys: pytest.Cap
     short = ["--max-steps", "1", "--num-iterations", "2", "--num-workers", "0", "--no-progress"]
     assert main(["plan", "CartPole-v1", "--episodes", "5", *short, "--out", str(tmp_path / "out")]) == 0
     assert "trajectory.npz to trajectory-5.npz, " in capsys.readouterr().out
+
+
+def test_bench_compares_workers_with_independent_processes_and_draws_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bench.png"
+    arguments = ["bench", "Pendulum-v1", "--seconds", "0.5", "--rows", "8", "--workers", "2"]
+    assert main([*arguments, "--plot", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = ("in this process", "2 workers", "2 processes alone")
+    assert [line.split("  ")[0] for line in lines if line.startswith(names)][:3] == [*names]
+    assert any("of what as many independent processes do" in line for line in lines)
+    assert path.stat().st_size > 10_000
+    assert main([*arguments, "--json"]) == 0
+    measured = json.loads(capsys.readouterr().out)
+    assert set(measured["shares"]) == {"2 workers"}
+    assert measured["fastest"][0] != "2 processes alone"

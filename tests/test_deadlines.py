@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from backends import BACKENDS, DEFAULT, Backend, quick_or_slow
 from compare import assert_same, same_states
+from faulty import ARMED, Faulty, actions_with
 from gymnasium import spaces
 
 import planvec
@@ -43,6 +44,19 @@ class Slow(gymnasium.Env[Any, Any]):
         CLOCK.now += 1e-3
         self.place += float(np.sum(action)) - 1.0
         return np.array([self.place]), self.place, False, False, {"place": self.place}
+
+
+DRAWN = [True]
+
+
+class DrawsOnce(Slow):
+    """Draws from a global generator once, as a finalizer of another object would."""
+
+    def step(self, action: Any) -> Any:
+        if not DRAWN[0]:
+            DRAWN[0] = True
+            np.random.random()  # noqa: NPY002
+        return super().step(action)
 
 
 class Pushed(Slow):
@@ -218,11 +232,76 @@ def test_a_search_that_is_cut_leaves_nothing_in_flight(num_workers: int, options
             arrays = tree.arrays.used()
             assert not arrays.unobserved.any()
             assert not arrays.edge_unobserved.any()
+            assert not arrays.pending.any()
+            assert planvec.Tree.from_arrays(tree.to_arrays(), env.action_space).num_nodes == tree.num_nodes
             if not options.get("chance"):
                 tried = arrays.first_outcomes >= 0
                 np.testing.assert_array_equal(arrays.edge_samples > 0, tried)
         resumed = dataclasses.replace(planner, max_seconds=None, num_simulations=100)
         assert resumed.plan(env, state, seed=0, previous=plan).num_simulations == 100
+
+
+@pytest.mark.parametrize("legal", ["function", "info"])
+def test_the_action_that_is_taken_without_time_is_legal(legal: str) -> None:
+    def only_one(seen: np.ndarray) -> np.ndarray:
+        return np.tile([False, True], (len(seen), 1))
+
+    legal_actions: Any = only_one if legal == "function" else "mask"
+    info = {"mask": np.array([0, 1])}
+    planner = planvec.MCTS(max_seconds=1e-9, legal_actions=legal_actions)
+    with PlanEnv("CartPole-v1") as env:
+        state = env.reset(seed=0).state
+        assert {planner.plan(env, state, seed=seed, info=info).action for seed in range(20)} == {1}
+
+
+def test_several_roots_are_not_cut() -> None:
+    """They share the time, of which preparing all of them takes a part."""
+    planner = planvec.MCTS(max_seconds=1e-3)
+    with PlanEnv("CartPole-v1", compiled=False) as env:
+        states = np.repeat(np.atleast_1d(env.reset(seed=0).state), 20)
+        plans = planner.plan_batch(env, states)
+    assert min(plan.num_simulations for plan in plans) > 0
+    assert {plan.stop_reason for plan in plans} == {"max_seconds"}
+
+
+def test_a_worker_that_hangs_is_blamed_on_the_row_also_with_a_deadline() -> None:
+    with planvec.make(Faulty, num_workers=1, timeout=1.0, max_restarts=0) as env:
+        states = np.repeat(np.atleast_1d(env.reset(seed=0, options=ARMED).state), 8)
+        actions = actions_with("hang")
+        with pytest.raises(planvec.WorkerTimeoutError) as raised:
+            env.step_batch(actions, states, deadline=time.perf_counter() + 60)
+    assert "row 5" in str(raised.value)
+
+
+def test_a_batch_without_rows_has_no_deadline() -> None:
+    with PlanEnv("CartPole-v1") as env:
+        states = np.atleast_1d(env.reset(seed=0).state)[:0]
+        out = env.step_batch(np.zeros(0, int), states, np.zeros(0, int), deadline=0.0)
+    assert len(out.rewards) == 0
+
+
+def test_an_environment_in_whose_process_somebody_drew_is_not_refused_for_its_deadline(
+    clock: SimpleNamespace,
+) -> None:
+    with PlanEnv(
+        DrawsOnce, codec=planvec.Copied(caches=["test_deadlines.CLOCK", "test_deadlines.DRAWN"])
+    ) as env:
+        states = np.repeat(np.atleast_1d(env.reset(seed=0).state), 4)
+        DRAWN[0] = False
+        out = env.step_batch(np.zeros(4, int), states, deadline=clock.now + 2.5e-3)
+    assert out.infos["num_steps"].tolist() == [1, 1, -1, -1]  # the first row was repeated
+
+
+def test_a_wave_whose_check_is_cut_goes_on() -> None:
+    planner = planvec.SwarmWave(num_walkers=16, num_iterations=30)
+    with PlanEnv("CartPole-v1") as env:
+        state = env.reset(seed=0).state
+        plan = planner.plan(env, state, seed=0)
+        after = env.step_batch([plan.action], np.array([state])).new_states[0]
+        hurried = dataclasses.replace(planner, max_seconds=1e-9).plan(env, after, seed=1, previous=plan)
+    rest = np.repeat(plan.best_actions, plan.best_num_steps)[1:]
+    assert hurried.action == rest[0]
+    np.testing.assert_array_equal(np.repeat(hurried.best_actions, hurried.best_num_steps), rest)
 
 
 def test_sequences_that_were_rolled_out_in_time_count(
@@ -261,6 +340,18 @@ def test_a_distribution_is_fitted_if_half_of_the_sequences_are_complete(
 
 
 def test_a_stepper_and_a_search_that_know_no_deadlines_are_waited_for() -> None:
+    class Forwards:
+        def __init__(self, env: PlanEnv) -> None:
+            self._env = env
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._env, name)
+
+        def step_batch(
+            self, actions: Any, states: Any = None, dt: Any = 1, *, seeds: Any = None, blocking: bool
+        ) -> Any:
+            return self._env.step_batch(actions, states, dt, seeds=seeds, blocking=blocking)
+
     class Plain:
         """Forwards nothing but what the protocol demands."""
 
@@ -285,5 +376,21 @@ def test_a_stepper_and_a_search_that_know_no_deadlines_are_waited_for() -> None:
 
     with PlanEnv("CartPole-v1") as env:
         stepper: Any = Plain(env)
-        plan = planvec.MCTS(max_seconds=1e-9, rollout_horizon=0).plan(stepper, env.reset(seed=0).state)
-        assert plan.num_simulations > 0
+        forwards: Any = Forwards(env)
+        for one in (stepper, forwards):
+            planner = planvec.MCTS(max_seconds=1e-9, rollout_horizon=0)
+            assert planner.plan(one, env.reset(seed=0).state).num_simulations > 0
+
+
+def test_a_decision_that_was_late_lets_the_next_search_end_earlier() -> None:
+    planner = planvec.MCTS(max_seconds=0.02)
+    with PlanEnv("CartPole-v1", compiled=False) as env:
+        state = env.reset(seed=0).state
+        reserves = []
+        for seed in range(6):
+            late = planner.plan(env, state, seed=seed).elapsed - 0.02
+            expected = (reserves[-1] if reserves else 0.0) + 0.3 * min(late, 2e-3)
+            reserves.append(planner._reserve)
+            assert reserves[-1] == pytest.approx(min(max(expected, 0.0), 0.005))
+        assert dataclasses.replace(planner, batch_size=8)._reserve == 0.0
+    assert planvec.MCTS(max_seconds=0.02) == planner

@@ -21,6 +21,7 @@ from toy_workers import over as over_toys
 import planvec
 from planvec import PlanEnv
 from planvec.backends import ExitReason
+from planvec.rows import StepBatch
 
 NUM_ROWS = 8
 DTS = np.arange(NUM_ROWS)
@@ -83,6 +84,20 @@ def test_no_more_workers_step_at_once_than_find_a_core_unless_steps_wait() -> No
         assert step(0)[2] > 0  # another one takes its place until it is ready again
         counts = [step(1) for _ in range(12)]
         assert min(counts[-1][1:]) > 0
+
+
+def test_rows_that_were_late_say_nothing_about_costs_and_waits() -> None:
+    several = workers(2)
+    for worker in several:
+        worker.waits = 0
+    with over(several, num_busy=2) as env:
+        for _ in range(5):
+            finish(ask(env), several)
+        pace = env._backend._paces[StepBatch].seconds  # type: ignore[attr-defined]
+        for _ in range(5):
+            out = finish(ask(env, deadline=0.0), several)
+            assert (out.infos["num_steps"] == -1).all()
+        assert env._backend._paces[StepBatch].seconds == pace  # type: ignore[attr-defined]
 
 
 # -- audits --------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from minigrid.wrappers import FullyObsWrapper
 import planvec
 from planvec import IW, RolloutIW
 from planvec.planners import load_plan, save_plan
+from planvec.planners.novelty.branches import best_branches
 from planvec.planners.novelty.features import (
     Screens,
     ScreenTable,
@@ -577,3 +578,47 @@ def test_a_tree_file_with_other_codes_is_refused(tmp_path: Any, change: Any, err
         after = env.step_batch([plan.action], start).new_states
         with pytest.raises(planvec.InvalidBatchError, match=error):
             planner.plan(env, after, seed=1, previous=load_plan(path, env))
+
+
+def naive_branches(tree: dict[str, np.ndarray], discount: float, noise: np.ndarray) -> list[np.ndarray]:
+    """Return the returns, values, actions, lengths and sizes of branches, in plain Python."""
+    size, num_actions = tree["children"].shape
+    values, lengths, best = np.zeros(size), np.zeros(size, np.int64), np.full(size, -1, np.int64)
+    returns, counts = np.full((size, num_actions), -np.inf), np.ones(size, np.int64)
+    for node in range(size - 1, -1, -1):
+        if (returns[node] > -np.inf).any():
+            equal = np.flatnonzero(returns[node] == returns[node].max())
+            if len(equal) > 1 and returns[node].max() <= 0:
+                reach = lengths[tree["children"][node, equal]]
+                equal = equal[reach == reach.max()]
+            best[node] = equal[noise[node, equal].argmax()]
+            values[node] = returns[node, best[node]]
+            lengths[node] = 1 + lengths[tree["children"][node, best[node]]]
+        if node:
+            parent, action = tree["parents"][node], tree["taken"][node]
+            returns[parent, action] = tree["rewards"][node] + discount * values[node]
+            counts[parent] += counts[node]
+    return [returns, values, best, lengths, counts]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_branches_are_compared_as_in_plain_python(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    size, num_actions = 300, 4
+    tree = {
+        "parents": np.full(size, -1, np.int32),
+        "taken": np.full(size, -1, np.int32),
+        "children": np.full((size, num_actions), -1, np.int32),
+        "rewards": random.choice([-1.0, 0.0, 0.0, 0.0, 0.5, 1.0], size),
+    }
+    for node in range(1, size):
+        open_places = np.argwhere(tree["children"][:node] < 0)
+        parent, action = open_places[random.integers(len(open_places))]
+        tree["parents"][node], tree["taken"][node], tree["children"][parent, action] = parent, action, node
+    noise = random.choice([0.1, 0.5, 0.9], (size, num_actions))  # with ties
+    expected = naive_branches(tree, 0.9, noise)
+    got = [np.empty_like(array) for array in expected]
+    arguments = tree["parents"], tree["taken"], tree["children"], tree["rewards"]
+    best_branches(*arguments, 0.9, noise, *got)
+    for one, other in zip(expected, got, strict=True):
+        np.testing.assert_array_equal(one, other)

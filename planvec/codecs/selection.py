@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -97,10 +98,14 @@ class _QuietImport(MetaPathFinder):
             loader, execute = spec.loader, spec.loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
-                sys.meta_path.remove(self)  # not before: who asks for a spec need not import the module
+                with contextlib.suppress(ValueError):  # not before: who asks for a spec need not import it
+                    sys.meta_path.remove(self)
                 del loader.exec_module
                 execute(module)
-                self._quiet(module)
+                with contextlib.suppress(
+                    Exception
+                ):  # another version of the library, which is as loud as ever
+                    self._quiet(module)
 
             loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

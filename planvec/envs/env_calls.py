@@ -67,8 +67,6 @@ class EnvCalls(Generic[Mode]):
         blocking: Whether batch calls wait for their result by default; otherwise they return a `Promise`.
     """
 
-    has_deadlines = True  # see `planvec.planners.search`
-
     def __init__(self, backend: Backend, blocking: bool) -> None:
         self._backend = backend
         self._blocking = blocking
@@ -348,6 +346,11 @@ class EnvCalls(Generic[Mode]):
         """
         self._check_open()
         return self._backend.row_use() if self._has_own_batches() else None
+
+    @property
+    def has_deadlines(self) -> bool:
+        """Whether planners may pass `deadline`: a subclass, or what replaced a method, may not know it."""
+        return self._has_own_batches()
 
     def _has_own_batches(self) -> bool:
         """Return whether batches are planvec's: a subclass, or what replaced a method, may do more."""

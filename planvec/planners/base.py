@@ -128,6 +128,10 @@ def document_options(planner_class: type) -> None:
     planner_class.__doc__ = f"{text.rstrip()}\n\n{section}\n\n{raises}{rest}".rstrip()
 
 
+_GAIN = 0.3  # part of its lateness by which a decision corrects the next one
+_LATEST = 2e-3  # lateness in seconds from which on other programs are to blame
+
+
 # -- The base class ------------------------------------------------------------------------------------------
 
 
@@ -143,6 +147,8 @@ class Planner(ABC):
     """
 
     plays_games: ClassVar[bool] = False
+    # with `max_seconds`, the seconds that decisions need after their search, as far as known
+    _reserve: ClassVar[float] = 0.0
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -318,8 +324,8 @@ class Planner(ABC):
         self, env: BatchStepper, searches: Sequence[Search], started: float, callback: PlanCallback | None
     ) -> list[Plan]:
         """Run searches to their end, and return their plans."""
-        self._run(env, searches, started, callback)
-        elapsed, plans = time.perf_counter() - started, []
+        self._run(env, searches, started - self._reserve, callback)
+        plans = []
         for search in searches:
             plan = search.plan()
             if not isinstance(plan, Plan):
@@ -327,16 +333,23 @@ class Planner(ABC):
                     f"{type(search).__name__}.plan: expected a planvec.Plan, got {type(plan).__name__}; "
                     "return planvec.Plan(action=..., value=...)"
                 )
-            plans.append(
-                dataclasses.replace(
-                    plan,
-                    num_simulations=search.num_simulations,
-                    num_env_steps=search.num_env_steps,
-                    elapsed=elapsed,
-                    stop_reason=search.stop_reason or "exhausted",
-                )
+            plans.append(plan)
+        elapsed = time.perf_counter() - started
+        if self.max_seconds is not None and any(one.stop_reason == "max_seconds" for one in searches):
+            # The next search ends earlier by what this decision was late, or later.
+            late = min(elapsed - self.max_seconds, _LATEST)
+            reserve = min(max(self._reserve + _GAIN * late, 0.0), self.max_seconds / 4)
+            object.__setattr__(self, "_reserve", reserve)  # of a frozen dataclass
+        return [
+            dataclasses.replace(
+                plan,
+                num_simulations=search.num_simulations,
+                num_env_steps=search.num_env_steps,
+                elapsed=elapsed,
+                stop_reason=search.stop_reason or "exhausted",
             )
-        return plans
+            for plan, search in zip(plans, searches, strict=True)
+        ]
 
     def _run(
         self, env: BatchStepper, searches: Sequence[Search], started: float, callback: PlanCallback | None

@@ -218,6 +218,11 @@ def check_numbers(numbers: np.ndarray, are_averaged: bool, actions: Any) -> None
     )
 
 
+def takes_deadlines(env: object) -> bool:
+    """Return whether a stepper says that its own batches, not those that it forwards to, take a deadline."""
+    return hasattr(type(env), "has_deadlines") and bool(getattr(env, "has_deadlines", False))
+
+
 def send_steps(
     env: BatchStepper, requests: list[Any], options: dict[str, Any] | None = None
 ) -> Promise[Transitions]:
@@ -284,8 +289,9 @@ def drive(
     num_in_flight = [0] * len(searches)
     # what batches are sent with; steppers that know deadlines say so, as those of planvec do
     options: dict[str, Any] = {}
-    if max_seconds is not None and all(search.may_be_cut for search in searches):
-        options = {"deadline": started + max_seconds} if getattr(env, "has_deadlines", False) else {}
+    # The roots of `plan_batch` share the time, of which preparing them takes a part: none is cut.
+    if max_seconds is not None and len(searches) == 1 and searches[0].may_be_cut and takes_deadlines(env):
+        options = {"deadline": started + max_seconds}
     # the requests of each batch, and the promise of its answer, in the order of sending
     batches: deque[tuple[list[_Pending], Promise[Any]]] = deque()
 
@@ -367,6 +373,7 @@ def drive(
                     search.stop_reason = search.stop_reason or "max_seconds"
                     counts = np.maximum(counts, 0)
                     if is_step or not search.takes_parts:
+                        search.num_env_steps += int(counts.sum())
                         member.simulation.close()
                         num_in_flight[member.number] -= 1
                         continue

@@ -480,7 +480,9 @@ class ShootingSearch(Search):
         distribution = planner.initial_distribution(env.action_space)
         before: Any = None if previous is None else previous.search_data
         is_alike = type(before) is type(distribution)
-        if is_alike and (before.dt, before.space) == (distribution.dt, distribution.space):
+        # whether the distribution is that of the last decision
+        self._is_warm = is_alike and (before.dt, before.space) == (distribution.dt, distribution.space)
+        if self._is_warm:
             distribution = distribution.shifted(before)
         self._planner = planner
         self._env = env
@@ -533,9 +535,8 @@ class ShootingSearch(Search):
             best_counts = np.bincount(self._index[: num_steps[row]]) if counts is None else counts[row]
             self._best = sequences[row].copy(), best_counts[: np.count_nonzero(best_counts)]
             self._best_return = float(returns[row])
-        learned, value = planner.learn(self._distribution, sequences, returns)
         if 2 * len(sequences) >= num_rows:  # a few of them, which chance has chosen, would lead astray
-            self._distribution, self._value = learned, value
+            self._distribution, self._value = planner.learn(self._distribution, sequences, returns)
         self.num_simulations += len(sequences)
         self._num_iterations += 1
         if self._num_iterations == planner.num_iterations:
@@ -581,9 +582,11 @@ class ShootingSearch(Search):
             statistics = action_statistics(space, first_actions, returns)
         if self._mask is not None:
             self._distribution = self._distribution.restricted(self._mask[0])
+        has_learned = not math.isnan(self._value)
+        chosen = self._planner.choose(self._distribution, best) if has_learned or self._is_warm else best
         return Plan(
-            action=self._planner.choose(self._distribution, best)[0],
-            value=self._value,
+            action=chosen[0],
+            value=self._value if has_learned else self._best_return,
             root_actions=statistics.actions,
             visit_counts=statistics.counts,
             action_values=statistics.means,

@@ -459,6 +459,17 @@ class WidthSearch(Search):
         lost = tree.lives[tree.parents[node]] - tree.lives[node]
         return reward - config.life_cost * float(lost) if lost > 0 else reward
 
+    def _shaped_rewards(self) -> NDArray[np.float64]:
+        """Return `shaped_reward` of all nodes, `[N]`; 0 for the root."""
+        tree, config, size = self.tree, self._config, self.tree.num_nodes
+        rewards = tree.rewards[:size].copy()
+        rewards[rewards < 0] *= config.risk_aversion
+        lost = tree.lives[tree.parents[:size]] - tree.lives[:size]
+        lost[~(lost > 0)] = 0.0  # where lives are unknown, too
+        rewards -= config.life_cost * lost
+        rewards[0] = 0.0
+        return rewards
+
     def mark(self, node: int) -> bool:
         """Mark the features of a node that was not marked in this decision; return whether it is novel."""
         number = self._subtables[node]
@@ -485,25 +496,26 @@ class WidthSearch(Search):
 
     def plan(self) -> Plan:
         """Return the action that leads to the best branch."""
+        from planvec.planners.novelty.branches import best_branches  # here, since numba takes long to import
+
         tree, discount = self.tree, self._config.discount
         size, num_actions = tree.num_nodes, len(tree.actions)
-        values, lengths, best = np.zeros(size), np.zeros(size, np.int64), np.full(size, -1, np.int64)
-        returns = np.full((size, num_actions), -np.inf)
-        counts = np.ones(size, np.int64)
+        values, returns = np.empty(size), np.empty((size, num_actions))
+        best, lengths, counts = np.empty((3, size), np.int64)
         noise = self._generator.random((size, num_actions))  # decides between equal branches
-        for node in range(size - 1, -1, -1):  # children come after their parents
-            if (returns[node] > -np.inf).any():
-                equal = np.flatnonzero(returns[node] == returns[node].max())
-                if len(equal) > 1 and returns[node].max() <= 0:  # without a gain, the longest branch is best
-                    reach = lengths[tree.children[node, equal]]
-                    equal = equal[reach == reach.max()]
-                best[node] = equal[noise[node, equal].argmax()]
-                values[node] = returns[node, best[node]]
-                lengths[node] = 1 + lengths[tree.children[node, best[node]]]
-            if node:
-                parent = tree.parents[node]
-                returns[parent, tree.taken[node]] = self.shaped_reward(node) + discount * values[node]
-                counts[parent] += counts[node]
+        best_branches(
+            tree.parents[:size],
+            tree.taken[:size],
+            tree.children[:size],
+            self._shaped_rewards(),
+            float(discount),
+            noise,
+            returns,
+            values,
+            best,
+            lengths,
+            counts,
+        )
         tried = returns[0] > -np.inf
         any_legal = np.where(tree.children[0] == _ILLEGAL, -1.0, noise[0])
         action = int(best[0]) if best[0] >= 0 else int(any_legal.argmax())

@@ -58,6 +58,7 @@ from planvec.stepping.row_loop import RowLoop, as_env_error
 
 _log = logging.getLogger("planvec")
 
+_MANY = 1 << 62  # steps, for which every kernel is loaded
 _GROUP_SECONDS = 0.5e-3  # time of a group of rows of a batch with a deadline
 _SECONDS_FOR_NUMBA = 0.75  # time to import numba, which planners import anyway
 _SECONDS_TO_ANNOUNCE = 1.0
@@ -157,7 +158,9 @@ class LazyKernel:
         if not isinstance(request, (StepBatch, RolloutBatch)):
             return False
         steps = request.steps if self._is_pending else 0
-        kernel = self.ready(steps * request.num_rows if isinstance(steps, int) else int(steps.sum()))
+        num_steps = steps * request.num_rows if isinstance(steps, int) else int(steps.sum())
+        # With a deadline at once, if at all: not in the middle of a later decision.
+        kernel = self.ready(num_steps if request.deadline is None else _MANY)
         if kernel is None:
             return False
         try:
@@ -283,8 +286,9 @@ class EnvStepper:
             outputs = request.new_outputs(self.description)
         answer = Answer(outputs)
         with self._lock:
-            if isinstance(request, (StepBatch, RolloutBatch)) and request.deadline is not None:
-                self._perform_until(request.deadline, request, answer, by_rows)
+            deadline = request.deadline if request.num_rows else None
+            if deadline is not None and isinstance(request, (StepBatch, RolloutBatch)):
+                self._perform_until(deadline, request, answer, by_rows)
             else:
                 self._perform(request, answer, by_rows)
         answer.seconds = time.perf_counter() - started
@@ -315,11 +319,13 @@ class EnvStepper:
             count = int(min(left, _GROUP_SECONDS) / seconds) if seconds else 1
             rows = slice(done, min(done + max(least, count), num_rows))
             one = Answer(outputs.part(rows))
-            started = time.perf_counter()
+            started, self.loop.first_row = time.perf_counter(), done
             try:
                 self._perform(request.part(rows), one, by_rows)
             except EnvError as error:
                 raise error.moved(done) from error.__cause__
+            finally:
+                self.loop.first_row = 0
             seconds = (time.perf_counter() - started) / (rows.stop - done)
             if isinstance(outputs.observations, list):  # whose part is a copy
                 outputs.observations[rows] = one.outputs.observations
@@ -404,11 +410,22 @@ class EnvStepper:
         if not drawn:
             return
 
+        first, expected, infos = request, answer.outputs, answer.columns
+        if isinstance(request, (StepBatch, RolloutBatch)) and request.deadline is not None:
+            assert expected.num_steps is not None
+            num_done = int((expected.num_steps >= 0).sum())  # the first rows
+            first, expected = request.part(slice(0, num_done)), expected.part(slice(0, num_done))
+            first.deadline = None
+            if num_done < request.num_rows:
+                infos = {}
+            if not num_done:
+                return
+
         def differs() -> bool:
-            again = Answer(request.new_outputs(self.description))
-            perform(request, again)
-            infos = answer.columns, again.columns
-            return output_difference(answer.outputs, again.outputs, infos) is not None
+            again = Answer(first.new_outputs(self.description))
+            perform(first, again)
+            columns = (infos, again.columns) if infos else ({}, {})
+            return output_difference(expected, again.outputs, columns) is not None
 
         self._check_draws(drawn, watch, time.perf_counter() - started, differs)
 

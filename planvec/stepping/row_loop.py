@@ -211,6 +211,7 @@ class RowLoop:
         self._info_keys = None if info_keys is None else tuple(info_keys)
         # The row at work, see `TICKET` above. A worker replaces it by shared memory.
         self.progress = new_progress()
+        self.first_row = 0  # index in the request of the first row of a group, which the progress counts from
 
     def step(self, batch: StepBatch, out: Outputs, errors: Errors) -> Columns:
         """Step rows and write their results."""
@@ -291,7 +292,11 @@ class RowLoop:
         """Mark rows as not stepped: each keeps its state, and has -1 as number of steps."""
         # `states`: `[B]`, the states from which the rows started.
         rewards, terminated, truncated, num_steps = out.numbers
-        before = self._codec.load(states[rows])
+        if states.dtype.names is None:
+            before = self._codec.load(states[rows])
+            terminated[rows], truncated[rows] = before.terminated, before.truncated
+        else:  # in a thousandth of the time
+            terminated[rows], truncated[rows] = states["terminated"][rows], states["truncated"][rows]
         if out.new_states is not None:
             out.new_states[rows] = states[rows]
         if isinstance(out.observations, list):
@@ -300,7 +305,6 @@ class RowLoop:
             for leaf in leaves(out.observations):
                 leaf[rows] = 0
         rewards[rows], num_steps[rows] = 0.0, -1
-        terminated[rows], truncated[rows] = before.terminated, before.truncated
 
     def _run(
         self, results: RowResults, run_from: Callable[[int], None], mask_errors: bool, errors: Errors
@@ -347,6 +351,7 @@ class RowLoop:
     ) -> None:
         """Step the rows from `start` on. Arguments and results are lists; `RowResults` says why."""
         codec, fresh, keys, progress = self._codec, self._codec.is_built_in, self._info_keys, self.progress
+        first_row = self.first_row
         limit, want_infos = codec.time_limit or _UNLIMITED, keys != ()
         set_state, step = codec.set, codec.step if want_infos else codec.step_without_info
         get_state = codec.get if results.want_values else None
@@ -357,7 +362,7 @@ class RowLoop:
             for row, value in enumerate(islice(values, start, None), start):
                 if deadline is not None and time.perf_counter() >= deadline:
                     raise LateError
-                progress[ROW] = row
+                progress[ROW] = first_row + row
                 set_state(value)
                 if was_terminated[row] or was_truncated[row]:
                     results.add_unchanged(row, codec.observe())
@@ -404,13 +409,14 @@ class RowLoop:
     ) -> None:
         """Roll out the rows from `start` on. Only the last state of each row is saved."""
         codec, fresh, progress = self._codec, self._codec.is_built_in, self.progress
+        first_row = self.first_row
         set_state, step, discount = codec.set, codec.step_without_info, batch.discount
         limit = codec.time_limit or _UNLIMITED
         values, elapsed, was_terminated, was_truncated = results.before
         row, count, action, observation, deadline = start, 0, None, None, batch.deadline
         try:
             for row, value in enumerate(islice(values, start, None), start):
-                progress[ROW], progress[STEP] = row, 0
+                progress[ROW], progress[STEP] = first_row + row, 0
                 set_state(value)
                 if was_terminated[row] or was_truncated[row]:
                     results.add_unchanged(row, None)

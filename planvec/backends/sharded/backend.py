@@ -404,9 +404,13 @@ class Sharded(Backend):
         if error is None:
             answer = future.result()
             if not chunk.is_flagging:
-                chunk.call.cutter.learn(chunk.rows, answer.seconds)
-                if answer.waits >= 0 and chunk.num_rows:
-                    share = min(1.0, answer.waits / chunk.num_rows)
+                num_done, counts = chunk.num_rows, answer.outputs.num_steps
+                if chunk.call.request.deadline is not None and counts is not None:
+                    num_done = int((counts >= 0).sum())
+                if num_done == chunk.num_rows:  # else the others say nothing about the cost of a row
+                    chunk.call.cutter.learn(chunk.rows, answer.seconds)
+                if answer.waits >= 0 and num_done:
+                    share = min(1.0, answer.waits / num_done)
                     self._waits += _WEIGHT * (share - self._waits)
             if self._audited is None and not chunk.is_flagging:
                 request, name = chunk.call.request, record.worker.name

@@ -221,7 +221,16 @@ class SearchRun:
     # `search`: one that has not begun; `started`: `perf_counter()` at the beginning of the call.
     # Attributes: `values` and `priors`, those of the last new nodes; None without functions.
 
-    def __init__(self, search: TreeSearch, perform: Perform, use: KernelUse | None, started: float) -> None:
+    # `may_be_cut`: whether the request under way is cut at the end of `max_seconds`.
+
+    def __init__(
+        self,
+        search: TreeSearch,
+        perform: Perform,
+        use: KernelUse | None,
+        started: float,
+        may_be_cut: bool,
+    ) -> None:
         self.search = search
         self._perform, self._use = perform, use
         config, self._shared = search.config, search.shared
@@ -246,6 +255,7 @@ class SearchRun:
         self._most = max(1, _MAX_SIMULATIONS // config.batch_size)  # events of a call
         self._num_events = self._most if self._evaluates else 16  # of the next call
         self._deadline = None if config.max_seconds is None else started + config.max_seconds
+        self._cut_at = self._deadline if may_be_cut else None
         self._turn = SECONDS_PER_RUN if config.max_seconds is None else _SECONDS_BETWEEN_LOOKS
         self._is_cut = False
         self._seconds = 0.0  # since the last audit
@@ -274,7 +284,7 @@ class SearchRun:
                 self._seconds = 0.0
 
     def bind(self) -> None:
-        """Read the constants of the environment."""
+        """Read the constants of the environment, and the clock."""
         loop = self._bind()
         if loop is None:
             raise PlanvecError(
@@ -282,6 +292,8 @@ class SearchRun:
                 "attributes or methods were changed; change it between two searches"
             )
         self._loop = functools.partial(loop, *self._arguments)
+        if self._cut_at is not None:  # else a first batch is waited for
+            self.check_time(time.perf_counter())
 
     def proceed(self, callback: PlanCallback | None, batch: Any = None, at: int | None = None) -> int:
         """Run for some milliseconds, or up to the next evaluation or call of the callback."""
@@ -355,7 +367,7 @@ class SearchRun:
 
     def check_answer(self, outputs: Outputs) -> None:
         """End the search if time was up before the last request was answered."""
-        if self._deadline is None or outputs.num_steps is None or outputs.num_steps.min() >= 0:
+        if self._cut_at is None or outputs.num_steps is None or outputs.num_steps.min() >= 0:
             return
         self._is_cut, counts = True, self._counts
         counts["num_env_steps"] += np.maximum(outputs.num_steps, 0).sum()
@@ -393,11 +405,11 @@ class SearchRun:
                 *(states, config.rollout_steps, None, action_seed),
                 seeds=seeds,
                 discount=discount,
-                deadline=self._deadline,
+                deadline=self._cut_at,
             )
         else:
             actions, dt = search.actions_of(rows), self._repeats[rows]
-            request = StepBatch(states, actions, dt, seeds, same_dt=config.dt, deadline=self._deadline)
+            request = StepBatch(states, actions, dt, seeds, same_dt=config.dt, deadline=self._cut_at)
             if self._evaluates:
                 observations = search.observations[rows]
         return request, Outputs(
@@ -416,6 +428,7 @@ _SECONDS_PER_SIMULATION = 20e-6  # time of a simulation without the compiled loo
 # time that searches have to take before the loop is loaded: about the time that loading takes
 _SECONDS_TO_LOAD = 1.0
 _SECONDS_TO_ANNOUNCE = 1.0
+_MANY_STEPS = 1 << 62  # for which every kernel is loaded
 
 # kernel -> the time that its searches have taken, or would have taken without the compiled loop
 _seconds: WeakKeyDictionary[CompiledKernel, float] = WeakKeyDictionary()
@@ -459,7 +472,7 @@ def run_here(
     if perform is None:
         return False
     use = _kernel_use(env, suited)
-    runs = [SearchRun(search, perform, use, started) for search in suited]
+    runs = [SearchRun(search, perform, use, started, len(suited) == 1) for search in suited]
     loading = time.perf_counter()
     for run in runs:
         run.load()
@@ -596,6 +609,8 @@ def _perform_together(runs: list[SearchRun]) -> None:
 
 def _kernel_use(env: StepsHere, searches: list[TreeSearch]) -> KernelUse | None:
     """Return the use of a kernel in a compiled loop; None if there is none, or loading it takes longer."""
+    # With a deadline it is loaded at once, not in the middle of a later decision.
+    has_deadline = any(search.config.max_seconds is not None for search in searches)
     seconds = 0.0  # that the searches would take without the compiled loop
     for search in searches:
         config = search.config
@@ -606,13 +621,13 @@ def _kernel_use(env: StepsHere, searches: list[TreeSearch]) -> KernelUse | None:
         ]
         limits += [] if config.max_seconds is None else [config.max_seconds]
         seconds += min(limits, default=0.0)
-    use = env.kernel_use(int(seconds / _SECONDS_PER_SIMULATION))
+    use = env.kernel_use(_MANY_STEPS if has_deadline else int(seconds / _SECONDS_PER_SIMULATION))
     if use is None or not isinstance(use.kernel, CompiledKernel) or use.kernel.action_range is None:
         return None
     if use.kernel.has_masks and any(one.config.rollout_steps or one.config.dt > 1 for one in searches):
         return None  # it neither draws legal actions nor ends repeating where one has become illegal
     _seconds[use.kernel] = seconds + _seconds.get(use.kernel, 0.0)
-    is_time = use.is_required or _seconds[use.kernel] >= _SECONDS_TO_LOAD
+    is_time = use.is_required or has_deadline or _seconds[use.kernel] >= _SECONDS_TO_LOAD
     return use if is_time else None
 
 

@@ -134,6 +134,7 @@ class TreeSearch(Search):
         if self.is_plain and evaluates and is_fixed(env.observation_space):
             rows = empty_rows(env.observation_space, config.batch_size)
             self.observations = rows if isinstance(rows, np.ndarray) else self.observations
+        self.has_entered = False  # see `enter_roots`
         self.evaluates_root = tree is None and (self._has_functions or callable(config.legal_actions))
         # what `evaluated` returns without a function
         self._num_actions = self.tree.num_actions
@@ -142,6 +143,7 @@ class TreeSearch(Search):
     def enter(self, observation: object, values: NDArray[np.float64], priors: NDArray[np.float64]) -> None:
         """Begin the search at its root. The arguments are those of a new tree; see `enter_roots`."""
         config, root, key = self.config, np.zeros(1, np.int64), self.config.legal_actions
+        self.has_entered = True
         if self._is_new_tree:
             mask = np.ones((1, self.tree.num_actions), bool)
             if isinstance(key, str) and not self._reads_states and self._info and key in self._info:
@@ -164,6 +166,8 @@ class TreeSearch(Search):
 
     def simulate(self) -> Simulation:
         """Run the simulations of one half of the slots."""
+        if not self.has_entered:  # it is run by somebody else's planner
+            enter_roots(self._env, [self])
         half = self._free.pop()
         try:
             counts, group = self.shared.counts[0], self.shared.halves[half]
@@ -514,10 +518,11 @@ class TreeSearch(Search):
     def _plan_without(self) -> Plan:
         """Return the decision where no simulation was completed: the action with the highest prior."""
         kind, actions = self.tree.kind, self.tree.node_actions(0)
-        if not kind.has_priors:
-            return Plan(draw_action(self._env, self.root_state, self.generator), math.nan)
         legal = self._arrays.legal[0] if kind.has_legal else np.ones(len(actions), bool)
-        best = int(np.where(legal, self._arrays.priors[0], -1.0).argmax())
+        if kind.has_own_actions or not legal.any():  # these were drawn among the legal ones, if at all
+            return Plan(draw_action(self._env, self.root_state, self.generator), math.nan)
+        scores = self._arrays.priors[0] if kind.has_priors else self.generator.random(len(actions))
+        best = int(np.where(legal, scores, -1.0).argmax())
         return Plan(actions[best], math.nan, search_data=self.tree)
 
 

@@ -31,7 +31,7 @@ from planvec.planners.mcts.tree import (
     empty_arrays,
 )
 from planvec.planners.root_actions import list_actions, space_leaves
-from planvec.planners.search import StepRequest, check_answer, send_steps
+from planvec.planners.search import StepRequest, check_answer, send_steps, takes_deadlines
 from planvec.rows import ACTION_MASK_FIELD, PLAYER_FIELD, BatchStepper, has_players, is_fixed
 
 _BYTES_OF_OBJECT = 160  # memory of a `SavedState`, besides its data
@@ -296,7 +296,9 @@ def choose(
     is_open = config.is_adaptive and not has_players(state)
     if not is_open or listed is None or num_walks < 2:
         return AS_GIVEN, 0
-    started = time.perf_counter()
+    started, deadline = time.perf_counter(), None
+    if config.max_seconds is not None and takes_deadlines(env):
+        deadline = started + _SHARE * config.max_seconds
     # A spawned generator: a search as given draws the same numbers with and without a look.
     generator = generator.spawn(1)[0]
     states = state.repeat(num_walks)
@@ -315,9 +317,11 @@ def choose(
         indices = generator.integers(len(listed), size=len(states))
         seeds = generator.integers(0, 2**64, len(states), dtype=np.uint64) if env.is_stochastic else None
         request = StepRequest(listed[indices], states, config.dt, seeds)
-        out = send_steps(env, [request]).result()
+        out = send_steps(env, [request], {} if deadline is None else {"deadline": deadline}).result()
         check_answer(request, out, True)
-        num_env_steps += int(out.infos["num_steps"].sum())
+        num_env_steps += int(np.maximum(out.infos["num_steps"], 0).sum())
+        if deadline is not None and out.infos["num_steps"].min() < 0:
+            break  # time is up
         after = observation_keys(env.observation_space, out.observations, len(states))
         columns = (keys, indices.tolist(), after, out.rewards.tolist(), out.terminated.tolist())
         for key, action, new_key, reward, terminated in zip(*columns, strict=True):

@@ -1206,10 +1206,19 @@ def abandon(code: object, memory: Pointer[Shared], half: int) -> int:
             edge.edge_unobserved -= 1
             edge.edge_samples -= 1
     for slot in range(first, first + group.num_simulations):
-        for level in range(slots[slot].depth):
+        depth = slots[slot].depth
+        for level in range(depth):
             passed = paths[slot, level]
             tree.nodes[passed.node].unobserved -= 1
             tree.edges[passed.node, passed.action].edge_unobserved -= 1
+        node = tree.nodes[paths[slot, depth].node]
+        if group.stage == LEAVES and slots[slot].is_new and node.pending:
+            # Nobody will make its rollout: it has the value of the node before, as actions without visits.
+            before = tree.nodes[paths[slot, depth - 1].node]
+            value = before.values if before.players == node.players else -before.values
+            node.raw_values = value
+            node.values += value / (node.visits + 1)
+            node.pending = False
     return 0
 
 

@@ -397,7 +397,7 @@ class WaveSearch(SwarmSearch):
     def simulate(self) -> Simulation:
         """Check by one step whether the previous sequence leads to the state; if not, search."""
         previous, sequence = self._previous, self._guide
-        self._previous = self._guide = None  # in a search, no walker follows it
+        self._previous = None
         is_wave = previous is not None and isinstance(previous.search_data, Walkers)
         if previous is not None and sequence is not None and is_wave and not self._env.is_stochastic:
             out = yield StepRequest(
@@ -410,6 +410,7 @@ class WaveSearch(SwarmSearch):
                 self._sequence_return = previous.best_return - float(out.rewards[0])
                 self.stop_reason = previous.stop_reason
                 return
+        self._guide = None  # in a search, no walker follows it
         yield from super().simulate()
 
     def plan(self) -> Plan:

@@ -1,0 +1,52 @@
+"""Compares the branches of a tree of width-based search. Letters: N nodes, A actions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planvec.kernels import jit
+
+
+@jit(cache=True)
+def best_branches(
+    parents: NDArray[np.int32],  # `[N]`, before their children
+    taken: NDArray[np.int32],  # `[N]`, index of the action that leads to a node
+    children: NDArray[np.int32],  # `[N, A]`
+    rewards: NDArray[np.float64],  # `[N]`, of the action that leads to a node
+    discount: float,
+    noise: NDArray[np.float64],  # `[N, A]`, decides between equal branches
+    returns: NDArray[np.float64],  # `[N, A]`, written: of the best branch; -inf where there is none
+    values: NDArray[np.float64],  # `[N]`, written: the highest return
+    best: NDArray[np.int64],  # `[N]`, written: its action; -1 at leaves
+    lengths: NDArray[np.int64],  # `[N]`, written: actions of the best branch
+    counts: NDArray[np.int64],  # `[N]`, written: nodes of all branches
+) -> None:
+    """Pass the returns of the best branches up to the root."""
+    num_nodes, num_actions = returns.shape
+    returns[:], values[:], best[:], lengths[:], counts[:] = -math.inf, 0.0, -1, 0, 1
+    for node in range(num_nodes - 1, -1, -1):
+        highest = -math.inf
+        for action in range(num_actions):
+            highest = max(highest, returns[node, action])
+        if highest > -math.inf:
+            longest = -1
+            if highest <= 0.0:  # without a gain, the longest branch is best
+                for action in range(num_actions):
+                    if returns[node, action] == highest:
+                        longest = max(longest, lengths[children[node, action]])
+            chosen = -1
+            for action in range(num_actions):
+                is_best = returns[node, action] == highest
+                if is_best and longest >= 0:
+                    is_best = lengths[children[node, action]] == longest
+                if is_best and (chosen < 0 or noise[node, action] > noise[node, chosen]):
+                    chosen = action
+            best[node], values[node] = chosen, highest
+            lengths[node] = 1 + lengths[children[node, chosen]]
+        if node > 0:
+            parent = parents[node]
+            returns[parent, taken[node]] = rewards[node] + discount * values[node]
+            counts[parent] += counts[node]
