@@ -59,9 +59,15 @@ def quiet_libraries() -> None:
     """Let libraries print no banners and deprecation warnings in this process, a worker."""
     for name, quiet in _QUIET.items():
         if name in sys.modules:
-            quiet(sys.modules[name])
+            _try_to_quiet(sys.modules[name], quiet)
         else:
             sys.meta_path.insert(0, _QuietImport(name, quiet))
+
+
+def _try_to_quiet(module: ModuleType, quiet: Callable[[Any], None]) -> None:
+    """Call a function of `_QUIET`; a version of the library that it does not know is as loud as ever."""
+    with contextlib.suppress(Exception):
+        quiet(module)
 
 
 def _quiet_ale(ale_py: Any) -> None:
@@ -102,10 +108,7 @@ class _QuietImport(MetaPathFinder):
                     sys.meta_path.remove(self)
                 del loader.exec_module
                 execute(module)
-                with contextlib.suppress(
-                    Exception
-                ):  # another version of the library, which is as loud as ever
-                    self._quiet(module)
+                _try_to_quiet(module, self._quiet)
 
             loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -218,8 +218,6 @@ class ActionRange(NamedTuple):
 
 # -- Gives arrays the form that compiled loops take ----------------------------------------------------------
 
-UNLIMITED = 2**62  # the time limit of environments that have none
-
 
 def bytes_of(array: Any) -> NDArray[np.uint8]:
     """Return the bytes of an array in one dimension: a view if they are contiguous, else a copy."""

@@ -17,12 +17,21 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from planvec.kernels.base import UNLIMITED, ActionRange, Kernel, Layout, OpenedEnv, bytes_of, layout_of
+from planvec.kernels.base import ActionRange, Kernel, Layout, OpenedEnv, bytes_of, layout_of
 from planvec.kernels.digests import check_originals, code_digest
 from planvec.kernels.kernel_type import CodeType, Flags, KernelType, Pointer, compile_loop
 from planvec.kernels.step_loop import run_rows
 from planvec.kernels.threads import run_sliced
-from planvec.rows import Columns, Outputs, RolloutBatch, StepBatch, empty_rows, has_mask_field, leaves
+from planvec.rows import (
+    UNLIMITED,
+    Columns,
+    Outputs,
+    RolloutBatch,
+    StepBatch,
+    empty_rows,
+    has_mask_field,
+    leaves,
+)
 
 _log = logging.getLogger("planvec")
 

@@ -324,7 +324,6 @@ class WidthSearch(Search):
     # `depths`: Number of actions from the root, for each node.
 
     averages = True
-
     may_be_cut = True
 
     def __init__(

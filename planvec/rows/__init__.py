@@ -62,6 +62,7 @@ from planvec.rows.random_actions import (
     uniform_actions,
 )
 from planvec.rows.requests import (
+    UNLIMITED,
     CheckBatch,
     FlagBatch,
     ObserveBatch,

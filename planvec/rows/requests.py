@@ -145,6 +145,9 @@ class SetBaseStateRequest(Request[None]):
     state: Any
 
 
+UNLIMITED = 2**62  # number of steps: the time limit of environments that have none
+
+
 @dataclass(slots=True)
 class StepBatch(RowRequest[Transitions]):
     """Asks for steps of B rows."""

@@ -29,6 +29,7 @@ from planvec.codecs import (
 from planvec.errors import EnvError, InvalidBatchError, UnsupportedEnvError
 from planvec.kernels import class_digest, costs_of, has_kernel, has_own_kernel, is_harmless, open_kernel
 from planvec.rows import (
+    UNLIMITED,
     Answer,
     BatchKernel,
     CheckBatch,
@@ -58,7 +59,6 @@ from planvec.stepping.row_loop import RowLoop, as_env_error
 
 _log = logging.getLogger("planvec")
 
-_MANY = 1 << 62  # steps, for which every kernel is loaded
 _GROUP_SECONDS = 0.5e-3  # time of a group of rows of a batch with a deadline
 _SECONDS_FOR_NUMBA = 0.75  # time to import numba, which planners import anyway
 _SECONDS_TO_ANNOUNCE = 1.0
@@ -160,7 +160,7 @@ class LazyKernel:
         steps = request.steps if self._is_pending else 0
         num_steps = steps * request.num_rows if isinstance(steps, int) else int(steps.sum())
         # With a deadline at once, if at all: not in the middle of a later decision.
-        kernel = self.ready(num_steps if request.deadline is None else _MANY)
+        kernel = self.ready(num_steps if request.deadline is None else UNLIMITED)
         if kernel is None:
             return False
         try:

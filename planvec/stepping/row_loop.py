@@ -20,6 +20,7 @@ from gymnasium import Space
 from planvec.codecs import RollOut, Rows, StateCodec
 from planvec.errors import EnvError, UnsupportedEnvError, text_of
 from planvec.rows import (
+    UNLIMITED,
     Columns,
     Errors,
     Outputs,
@@ -139,11 +140,8 @@ class RowResults:
 
     def add_late(self, blank: object) -> None:
         """Add the rows that were not complete at the deadline: their states do not change."""
-        first = len(self.num_steps)
-        for column in self._columns:
-            del column[first:]  # of the row at work
-        for row in range(first, len(self.before.values)):
-            self.add_unchanged(row, blank)
+        for row in range(len(self.num_steps), len(self.before.values)):
+            self.replace_failed(row, blank)  # the first one is the row at work
             self.num_steps[row] = -1
 
     def replace_failed(self, row: int, blank: object) -> None:
@@ -190,9 +188,6 @@ def _check_rewards(rewards: list[Any]) -> None:
     for row, reward in enumerate(rewards):
         if np.ndim(reward) or not np.can_cast(np.asarray(reward).dtype, np.float64):
             raise EnvError(f"reward: expected a number, got {reward!r}", row=row)
-
-
-_UNLIMITED = 2**62
 
 
 class RowLoop:
@@ -352,7 +347,7 @@ class RowLoop:
         """Step the rows from `start` on. Arguments and results are lists; `RowResults` says why."""
         codec, fresh, keys, progress = self._codec, self._codec.is_built_in, self._info_keys, self.progress
         first_row = self.first_row
-        limit, want_infos = codec.time_limit or _UNLIMITED, keys != ()
+        limit, want_infos = codec.time_limit or UNLIMITED, keys != ()
         set_state, step = codec.set, codec.step if want_infos else codec.step_without_info
         get_state = codec.get if results.want_values else None
         space, current_mask = self._action_space, codec.current_mask
@@ -411,7 +406,7 @@ class RowLoop:
         codec, fresh, progress = self._codec, self._codec.is_built_in, self.progress
         first_row = self.first_row
         set_state, step, discount = codec.set, codec.step_without_info, batch.discount
-        limit = codec.time_limit or _UNLIMITED
+        limit = codec.time_limit or UNLIMITED
         values, elapsed, was_terminated, was_truncated = results.before
         row, count, action, observation, deadline = start, 0, None, None, batch.deadline
         try:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.kernels.base import UNLIMITED, OpenedEnv, layout_of
+from planvec.kernels.base import OpenedEnv, layout_of
 from planvec.kernels.own.declared import (
     OBSERVE_ARGUMENTS,
     STEP_ARGUMENTS,
@@ -23,6 +23,7 @@ from planvec.kernels.own.declared import (
     python_function,
 )
 from planvec.rows import (
+    UNLIMITED,
     ActionStreams,
     Columns,
     Outputs,

@@ -61,6 +61,7 @@ from planvec.planners.mcts.simulations import (
 from planvec.planners.mcts.tree import SINGLE, Tree, TreeKind, empty_arrays
 from planvec.planners.search import PlanCallback, PlanProgress, Search, check_numbers, ended_error
 from planvec.rows import (
+    UNLIMITED,
     BatchStepper,
     KernelUse,
     Outputs,
@@ -219,9 +220,8 @@ class SearchRun:
     """Runs a search to its end, in compiled code but for its requests; with a kernel (`use`), those too."""
 
     # `search`: one that has not begun; `started`: `perf_counter()` at the beginning of the call.
-    # Attributes: `values` and `priors`, those of the last new nodes; None without functions.
-
     # `may_be_cut`: whether the request under way is cut at the end of `max_seconds`.
+    # Attributes: `values` and `priors`, those of the last new nodes; None without functions.
 
     def __init__(
         self,
@@ -327,18 +327,14 @@ class SearchRun:
                 self._num_events = longer if is_short else shorter
             if status == REFUSED:
                 self.perform()
-            if callback is not None and counts["num_events"] > num_events and callback(*self.counts()):
-                self.stop(CALLBACK)
+            ends_now = callback is not None and counts["num_events"] > num_events and callback(*self.counts())
+            if ends_now and counts["stop"] in (GOES_ON, MAX_ENV_STEPS):
+                counts["stop"] = CALLBACK
             started = time.perf_counter()
             self.check_time(started)
             if status == DONE or started >= ends or callback is not None:
                 return DONE if status == DONE else PAUSED
         return DONE
-
-    def stop(self, reason: int) -> None:
-        """Let no further simulations begin."""
-        if self._counts["stop"] in (GOES_ON, MAX_ENV_STEPS):
-            self._counts["stop"] = reason
 
     def check_time(self, now: float) -> None:
         """Let no further simulations begin after `max_seconds`."""
@@ -428,7 +424,6 @@ _SECONDS_PER_SIMULATION = 20e-6  # time of a simulation without the compiled loo
 # time that searches have to take before the loop is loaded: about the time that loading takes
 _SECONDS_TO_LOAD = 1.0
 _SECONDS_TO_ANNOUNCE = 1.0
-_MANY_STEPS = 1 << 62  # for which every kernel is loaded
 
 # kernel -> the time that its searches have taken, or would have taken without the compiled loop
 _seconds: WeakKeyDictionary[CompiledKernel, float] = WeakKeyDictionary()
@@ -574,12 +569,12 @@ def _run_in_rounds(runs: list[SearchRun], callback: PlanCallback | None, show: C
 def _perform_together(runs: list[SearchRun]) -> None:
     """Perform the requests of searches that were queued last: steps as one batch, which takes less time."""
     asked = [run.last_request() for run in runs]
-    steps = [(request, outputs) for request, outputs in asked if isinstance(request, StepBatch)]
-    if len(steps) < max(2, len(asked)):
+    requests = [request for request, _ in asked if isinstance(request, StepBatch)]
+    if len(runs) == 1 or len(requests) < len(runs):
         for run in runs:
             run.perform()
         return
-    requests, first = [request for request, _ in steps], steps[0][1]
+    first = asked[0][1]
     has_seeds = requests[0].seeds is not None
     merged = StepBatch(
         np.concatenate([raw(request.states) for request in requests]).view(requests[0].states.dtype),
@@ -597,7 +592,7 @@ def _perform_together(runs: list[SearchRun]) -> None:
     together = Outputs(like(first.new_states), like(first.observations), *numbers)
     runs[0].perform_request(merged, together)
     start = 0
-    for request, outputs in steps:
+    for request, (_, outputs) in zip(requests, asked, strict=True):
         end = start + request.num_rows
         outputs.put(slice(0, request.num_rows), together.part(slice(start, end)))
         start = end
@@ -621,7 +616,7 @@ def _kernel_use(env: StepsHere, searches: list[TreeSearch]) -> KernelUse | None:
         ]
         limits += [] if config.max_seconds is None else [config.max_seconds]
         seconds += min(limits, default=0.0)
-    use = env.kernel_use(_MANY_STEPS if has_deadline else int(seconds / _SECONDS_PER_SIMULATION))
+    use = env.kernel_use(UNLIMITED if has_deadline else int(seconds / _SECONDS_PER_SIMULATION))
     if use is None or not isinstance(use.kernel, CompiledKernel) or use.kernel.action_range is None:
         return None
     if use.kernel.has_masks and any(one.config.rollout_steps or one.config.dt > 1 for one in searches):
