@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import select
-import socket
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import numpy as np
 from figures import Figures, add_plain
 from gymnasium.envs.classic_control import CartPoleEnv
+from signalling import scatter_and_gather, stepping
 
 import planvec
 
@@ -48,43 +46,6 @@ def median_time(call: Callable[[], object], repeats: int) -> float:
     return statistics.median(times)
 
 
-def stepping(env: planvec.BatchEnv[Any], num_rows: int) -> Callable[[], object]:
-    """Return a call that steps so many rows."""
-    states = np.repeat(np.atleast_1d(env.reset(seed=0).state), num_rows)
-    actions = np.zeros(num_rows, int)
-    return lambda: env.step_batch(actions, states, blocking=False).result()
-
-
-def sleeping_processes(count: int, stack: contextlib.ExitStack) -> Callable[[], None]:
-    """Return a call that asks bare processes, which sleep and answer."""
-    poll, socks = select.poll(), {}
-    for _ in range(count):
-        ours, theirs = socket.socketpair()
-        pid = os.fork()
-        if pid == 0:
-            ours.close()
-            while theirs.recv(1):
-                time.sleep(SECONDS)
-                theirs.send(b"x")
-            os._exit(0)
-        theirs.close()
-        stack.callback(os.waitpid, pid, 0)
-        stack.callback(ours.close)
-        socks[ours.fileno()] = ours
-        poll.register(ours, select.POLLIN)
-
-    def call() -> None:
-        for sock in socks.values():
-            sock.send(b"x")
-        left = count
-        while left:
-            for fd, _ in poll.poll():
-                socks[fd].recv(1)
-                left -= 1
-
-    return call
-
-
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(
@@ -99,7 +60,7 @@ def main() -> None:
     figures.text("| --- | --- | --- | --- | --- |")
     for count in arguments.workers:
         with contextlib.ExitStack() as stack:
-            floor = sleeping_processes(count, stack)
+            floor = scatter_and_gather(count, partial(time.sleep, SECONDS), False, stack)
             bare = median_time(floor, arguments.repeats)
         with planvec.make("CartPole-v1", num_workers=count, compiled=False) as env:
             row = median_time(stepping(env, NUM_ROWS), arguments.repeats) / NUM_ROWS

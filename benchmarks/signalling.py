@@ -22,6 +22,7 @@ import socket
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ def look(poll: Any) -> None:
         os.sched_yield()
 
 
-def socket_worker(sock: socket.socket, turns: int, looks: bool) -> None:
+def socket_worker(sock: socket.socket, do: Callable[[], object], looks: bool) -> None:
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     while True:
@@ -61,7 +62,7 @@ def socket_worker(sock: socket.socket, turns: int, looks: bool) -> None:
         message = sock.recv(len(MESSAGE))
         if not message:
             return
-        work(turns)
+        do()
         sock.send(message)
 
 
@@ -98,14 +99,26 @@ def started(target: Callable[..., None], *arguments: Any) -> Iterator[None]:
         process.join()
 
 
-def mechanisms(stack: contextlib.ExitStack, turns: int) -> dict[str, Callable[[], None]]:
+def median_times(calls: dict[str, Callable[[], object]], num_calls: int) -> dict[str, float]:
+    """Return the median seconds of each function, of 20 turns with so many calls."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(20):
+        for name, call in calls.items():
+            for _ in range(num_calls):
+                before = time.perf_counter()
+                call()
+                times[name].append(time.perf_counter() - before)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def mechanisms(stack: contextlib.ExitStack, turns: int) -> dict[str, Callable[[], object]]:
     """Return for each mechanism a function that sends a request and takes its answer."""
-    calls: dict[str, Callable[[], None]] = {}
+    calls: dict[str, Callable[[], object]] = {}
     for name, looks in (("socket", False), ("socket, look first", True)):
         ours, theirs = socket.socketpair()
         poll = select.poll()
         poll.register(ours, select.POLLIN)
-        stack.enter_context(started(socket_worker, theirs, turns, looks))
+        stack.enter_context(started(socket_worker, theirs, partial(work, turns), looks))
 
         def by_socket(sock: socket.socket = ours, poll: Any = poll, looks: bool = looks) -> None:
             sock.send(MESSAGE)
@@ -142,12 +155,14 @@ def mechanisms(stack: contextlib.ExitStack, turns: int) -> dict[str, Callable[[]
     return calls
 
 
-def scatter_and_gather(num_processes: int, looks: bool, stack: contextlib.ExitStack) -> Callable[[], None]:
-    """Return a function that asks bare processes over sockets, and takes their answers."""
+def scatter_and_gather(
+    num_processes: int, do: Callable[[], object], looks: bool, stack: contextlib.ExitStack
+) -> Callable[[], None]:
+    """Return a function that asks bare processes over sockets to do something, and takes their answers."""
     ours, poll = {}, select.poll()
     for _ in range(num_processes):
         mine, theirs = socket.socketpair()
-        stack.enter_context(started(socket_worker, theirs, 0, looks))
+        stack.enter_context(started(socket_worker, theirs, do, looks))
         ours[mine.fileno()] = mine
         poll.register(mine, select.POLLIN)
 
@@ -165,10 +180,10 @@ def scatter_and_gather(num_processes: int, looks: bool, stack: contextlib.ExitSt
     return call
 
 
-def one_row_each(env: planvec.BatchEnv[Any], count: int) -> Callable[[], object]:
-    """Return a function that steps a row in each worker."""
-    states = np.repeat(np.atleast_1d(env.reset(seed=0).state), count)
-    actions = np.zeros(count, int)
+def stepping(env: planvec.BatchEnv[Any], num_rows: int) -> Callable[[], object]:
+    """Return a function that steps so many rows."""
+    states = np.repeat(np.atleast_1d(env.reset(seed=0).state), num_rows)
+    actions = np.zeros(num_rows, int)
     # a promise, since small blocking batches are stepped in this process
     return lambda: env.step_batch(actions, states, blocking=False).result()
 
@@ -183,20 +198,13 @@ def measure_many(figures: Figures, counts: list[int]) -> None:
                 planvec.make("CartPole-v1", num_workers=count, compiled=False, audit=0.0)
             )
             calls: dict[str, Callable[[], object]] = {
-                "bare": scatter_and_gather(count, False, stack),
-                "look first": scatter_and_gather(count, True, stack),
-                "planvec": one_row_each(env, count),
+                "bare": scatter_and_gather(count, partial(work, 0), False, stack),
+                "look first": scatter_and_gather(count, partial(work, 0), True, stack),
+                "planvec": stepping(env, count),
             }
-            times: dict[str, list[float]] = {name: [] for name in calls}
-            for _ in range(20):
-                for name, call in calls.items():
-                    for _ in range(50):
-                        before = time.perf_counter()
-                        call()
-                        times[name].append(time.perf_counter() - before)
-            cells = [1e6 * statistics.median(values) for values in times.values()]
-            figures.text(f"| {count} | " + " | ".join(f"{cell:.0f} us" for cell in cells) + " |")
-            for name, cell in zip(times, cells, strict=True):
+            cells = {name: 1e6 * seconds for name, seconds in median_times(calls, 50).items()}
+            figures.text(f"| {count} | " + " | ".join(f"{cell:.0f} us" for cell in cells.values()) + " |")
+            for name, cell in cells.items():
                 figures.figure(f"{count} processes/{name}/us", cell)
 
 
@@ -217,16 +225,8 @@ def main() -> None:
             work(turns)
         alone = (time.perf_counter() - started_at) / 100
         with contextlib.ExitStack() as stack:
-            calls = mechanisms(stack, turns)
-            times: dict[str, list[float]] = {name: [] for name in calls}
-            for _ in range(20):
-                for name, call in calls.items():
-                    for _ in range(100):
-                        before = time.perf_counter()
-                        call()
-                        times[name].append(time.perf_counter() - before)
-            for name, values in times.items():
-                over = statistics.median(values) - alone
+            for name, seconds in median_times(mechanisms(stack, turns), 100).items():
+                over = seconds - alone
                 figures.text(f"{alone * 1e6:6.1f} us of work   {name:20s} + {over * 1e6:6.1f} us")
                 figures.figure(f"{turns} turns of work/{name}/us", over * 1e6)
     measure_many(figures, arguments.processes)
