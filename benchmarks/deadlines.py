@@ -65,11 +65,13 @@ def measure_lateness(
     """Print the table of how late planners are."""
     figures.text("Milliseconds after the deadline: median, 99th percentile, largest\n")
     titles = " | ".join(f"{1e3 * seconds:.0f} ms" for seconds in DEADLINES)
+    worst = []  # lines of the summary
     figures.text(f"| environment | stepped by | planner | {titles} |")
     figures.text("| --- | --- | --- |" + " --- |" * len(DEADLINES))
     for env_id, kwargs in ENVS.items():
         for num_workers in workers:
             where = f"{num_workers} workers" if num_workers else "this process"
+            found: dict[float, dict[str, np.ndarray]] = {seconds: {} for seconds in DEADLINES}
             with planvec.make(env_id, num_workers=num_workers, env_kwargs=kwargs) as env:
                 for name, planner in PLANNERS.items():
                     is_box = not hasattr(env.action_space, "n")
@@ -77,15 +79,24 @@ def measure_lateness(
                         continue
                     if name in ("ICEM", "MPPI") and not is_box:
                         continue
-                    cells = []
+                    row = []
                     for seconds in DEADLINES:
                         hurried = dataclasses.replace(planner, max_seconds=seconds)
                         late = lateness(env, hurried, num_decisions)
-                        numbers = np.quantile(late, [0.5, 0.99, 1.0])
-                        cells.append(" / ".join(f"{number:.2f}" for number in numbers))
+                        numbers = found[seconds][name] = np.quantile(late, [0.5, 0.99, 1.0])
+                        row.append(" / ".join(f"{number:.2f}" for number in numbers))
                         key = f"late/{env_id}/{where}/{name}/{1e3 * seconds:.0f} ms/p99 ms"
                         figures.figure(key, float(numbers[1]))
-                    figures.text(f"| {env_id} | {where} | {name} | {' | '.join(cells)} |")
+                    figures.text(f"| {env_id} | {where} | {name} | {' | '.join(row)} |")
+            cells = []
+            for of_planners in found.values():
+                median = statistics.median(numbers[0] for numbers in of_planners.values())
+                last = max(of_planners, key=lambda name: of_planners[name][1])
+                cells.append(f"{median:.1f} / {of_planners[last][1]:.1f} ({last})")
+            worst.append(f"| {env_id} | {where} | {' | '.join(cells)} |")
+    figures.text("\nMedian of the planners / the highest 99th percentile of one of them\n")
+    figures.text(f"| environment | stepped by | {titles} |")
+    figures.text("\n".join(["| --- | --- |" + " --- |" * len(DEADLINES), *worst]))
 
 
 QUALITY: dict[str, dict[str, planvec.Planner]] = {
