@@ -50,9 +50,8 @@ NUM_WORKERS = (100, 1000)
 ROWS_PER_WORKER = 64
 SLEEPS = {50e-3: (8,), 5e-3: (8, 64), 1e-3: (64,)}
 """Seconds that an environment sleeps -> rows per worker of the calls that are measured."""
-LONGEST_CHUNK = 0.625
-"""Seconds of work of the longest chunk of equal rows, for at most `NUM_FED` actors."""
-NUM_FED = 16
+LONGEST_CHUNK, LONGEST_PER_WORKER = 0.625, 5e-3
+"""Seconds of work of the longest chunk of equal rows: at least so much for each actor."""
 
 
 class TimedCartPole(CartPoleEnv):
@@ -324,7 +323,7 @@ def model(repeats: int) -> None:
     print(f"\n{ROWS_PER_WORKER} rows per worker:\nms/step  workers     rows/s    limit  limited by")
     for step in SECONDS_A_STEP:
         for num_workers in NUM_WORKERS:
-            longest = LONGEST_CHUNK * max(1.0, num_workers / NUM_FED)
+            longest = max(LONGEST_CHUNK, num_workers * LONGEST_PER_WORKER)
             rows_per_chunk = ROWS_PER_WORKER / math.ceil(ROWS_PER_WORKER * step / longest)
             num_rows = num_workers * ROWS_PER_WORKER
             seconds, by_driver = cost.seconds(num_rows, num_workers, step, rows_per_chunk)

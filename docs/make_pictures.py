@@ -6,6 +6,7 @@ python docs/make_pictures.py planners   # one of them
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +91,28 @@ def fan() -> None:
         save(plots.plot_fan(env, states, titles=[f"{r:.0f} points" for r in total], num_columns=4), "fan")
 
 
+def alphazero() -> None:
+    """What a network has learned of connect four, by the file of `examples/alphazero.py --curve`."""
+    matches = json.loads((Path(__file__).parent / "alphazero.json").read_text())
+    minutes = [match["minutes"] for match in matches]
+    _, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
+    for name in [key for key in matches[0] if key not in ("minutes", "games")]:
+        scores = [(match[name][0] + match[name][1] / 2) / sum(match[name]) for match in matches]
+        ax.plot(minutes, [100 * score for score in scores], "o-", label=f"against {name}")
+    ax.set(xlabel="minutes of learning on 2 cores", ylabel="points won, %", ylim=(0, 102))
+    games = ax.secondary_xaxis(
+        "top",
+        functions=(
+            lambda x: x * matches[-1]["games"] / minutes[-1],
+            lambda x: x * minutes[-1] / matches[-1]["games"],
+        ),
+    )
+    games.set_xlabel("games played")
+    ax.grid(alpha=0.3)
+    ax.legend(loc="lower right")
+    save(ax, "alphazero")
+
+
 def planners() -> None:
     """Three planners at work, side by side."""
     films = []
@@ -132,6 +155,7 @@ PICTURES: dict[str, Callable[[], None]] = {
     "sequences": sequences,
     "episode": episode,
     "fan": fan,
+    "alphazero": alphazero,
     "planners": planners,
 }
 

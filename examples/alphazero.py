@@ -32,6 +32,9 @@ import planvec
 NUM_ACTIONS = 7
 BOARD = (3, 6, 7)  # planes: of the player to move, of the other one, and empty
 NUM_EARLY = 12  # moves of a game that are drawn by the visits of the search
+# The policy learns the visits of its own games, and is sure of them. Softer priors let a search of few
+# simulations see the moves that others would make (Leela Chess Zero's "policy softmax temperature").
+TEMPERATURE = 2.0
 
 
 def boards_of(observations: np.ndarray) -> np.ndarray:
@@ -75,7 +78,7 @@ class Evaluator:
         self.network.eval()
         boards = torch.from_numpy(boards_of(observations)).to(self.device)
         values, logits = self.network(boards)
-        return values.cpu().numpy(), torch.softmax(logits, dim=1).cpu().numpy()
+        return values.cpu().numpy(), torch.softmax(logits / TEMPERATURE, dim=1).cpu().numpy()
 
 
 class Buffer:
@@ -299,6 +302,8 @@ def main() -> None:
 
     with planvec.make("OpenSpiel/connect_four", num_workers=0, info_keys=()) as env:
         evaluator = Evaluator(network, arguments.device)
+        if arguments.curve is not None and not done["matches"]:
+            compare(env)
         while done["seconds"] < 60 * arguments.minutes:
             began = time.perf_counter()
             positions = play_games(env, evaluator, arguments.games, arguments.simulations, generator)
@@ -317,7 +322,8 @@ def main() -> None:
             if before // (60 * arguments.every) < done["seconds"] // (60 * arguments.every):
                 compare(env)
             save()
-        compare(env)
+        if not done["matches"] or done["matches"][-1]["games"] != done["games"]:
+            compare(env)
         save()
 
 

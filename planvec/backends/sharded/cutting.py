@@ -30,8 +30,9 @@ _SHARE = 0.4  # part of the remaining rows that a round cuts
 # its rows turn out to be expensive. A caller that continues (the second pair) submits the next range later.
 _BLOCKING, _ASYNC = (1e-3, 15e-3), (5e-3, 25e-3)
 _LONGEST_EQUAL = 25e-3  # seconds of work of a range of equal rows, which may differ from all the earlier ones
-# Number of workers that can be supplied with the shortest ranges. For more of them, ranges are longer.
-_NUM_FED = 16
+# Seconds of the shortest range for each worker: the caller takes 40 to 70 us to send a range and to merge its
+# answer, so that it is busy for at most a third of the time and no worker waits for it.
+_CALLER_SECONDS = 200e-6
 
 
 class Pace:
@@ -117,13 +118,13 @@ class Cutter:
             self._round_rows = _FIRST_ROWS
             return
         cost = pace.message_cost
-        least = cost * max(1.0, num_workers / _NUM_FED)
-        shortest = self._bounds[0] * least
+        least = cost * max(_BLOCKING[0], num_workers * _CALLER_SECONDS)
+        shortest = max(self._bounds[0] * cost, least)
         longest = max(self._bounds[1] * cost, shortest)
         mean = steps[self.next_row :].mean() if isinstance(steps, np.ndarray) else steps
         row_seconds = mean * pace.seconds
         fair_seconds = left * row_seconds / num_workers
-        num_equal_rounds = max(1, math.ceil(fair_seconds / (_LONGEST_EQUAL * least)))
+        num_equal_rounds = max(1, math.ceil(fair_seconds / max(_LONGEST_EQUAL * cost, least)))
         if fair_seconds / num_equal_rounds <= pace.equal_seconds:
             self._is_last_round = num_equal_rounds == 1
             self._round_rows = max(1, left // (num_workers * num_equal_rounds))
@@ -131,7 +132,7 @@ class Cutter:
         self._is_last_round = fair_seconds <= shortest
         # The rows to come may be as expensive as the most expensive ones of late.
         highest = max(pace.highest, pace.highest_before)
-        safe = max(longest * pace.seconds / highest, 2 * _BLOCKING[0] * least)
+        safe = max(longest * pace.seconds / highest, 2 * least)
         wanted = min(max(_SHARE * fair_seconds, shortest), safe)
         self._round_rows = max(1, int(wanted / row_seconds))
 
