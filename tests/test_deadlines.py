@@ -102,6 +102,17 @@ def test_no_row_is_stepped_after_the_deadline(backend: Backend) -> None:
         assert same_states(rolled.final_states, states)
 
 
+def test_the_rows_that_are_left_at_the_deadline_are_one_chunk() -> None:
+    """Each would take some time: 2,048 sequences of MsPacman were 18 ms late."""
+    with planvec.make("CartPole-v1", num_workers=2, timeout=60.0) as env:
+        states, actions = np.repeat(np.atleast_1d(env.reset(seed=1).state), 200), actions_of(env, 200)
+        env.step_batch(actions, states)
+        before = env.stats.num_chunks
+        out = env.step_batch(actions, states, deadline=0.0)
+        assert (out.infos["num_steps"] == -1).all()
+        assert env.stats.num_chunks == before + 1
+
+
 def test_rows_that_are_complete_at_the_deadline_count(clock: SimpleNamespace) -> None:
     with PlanEnv(Slow, codec=CACHED) as env:
         states = np.repeat(np.atleast_1d(env.reset(seed=0).state), NUM_ROWS)

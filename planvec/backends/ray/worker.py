@@ -19,7 +19,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -49,7 +48,7 @@ from planvec.backends.ray.cluster import Cluster, cluster_nodes
 from planvec.backends.sharded.backend import Sharded
 from planvec.backends.signals import DelayedSignals
 from planvec.errors import ClosedError, EnvError, InvalidBatchError, PlanvecError, WorkerStartError
-from planvec.rows import EnvDescription, Request, RolloutBatch, StepBatch
+from planvec.rows import EnvDescription, Request
 
 # -- Finds out why an actor has died, or could not be made ---------------------------------------------------
 
@@ -316,8 +315,6 @@ class RayWorker(WorkerClient):
         error = self._launcher.why_unusable()
         if error is not None:
             raise error
-        if isinstance(request, (StepBatch, RolloutBatch)) and request.deadline is not None:
-            request = replace(request, deadline=None)  # the clock of another machine shows another time
         try:
             return pack_by_value(request, self._launcher.shared_states)
         except RayError as error:
@@ -541,6 +538,7 @@ def over_ray(
             max_restarts=max_restarts,
             audit=audit,
             message_cost=_MESSAGE_COST,
+            has_one_clock=False,
         )
         limit(workers, timeout, max_worker_rss)
     except BaseException:

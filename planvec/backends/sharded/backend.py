@@ -15,6 +15,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
@@ -90,6 +91,8 @@ class Sharded(Backend):
         open_here: Returns a stepper of the environment in this process, where that may step small batches;
             None if workers step all.
         num_busy: Number of workers that find a core; None: all.
+        has_one_clock: Whether the clocks of the workers show the time of this process. Otherwise deadlines
+            are dropped.
 
     Attributes:
         description: The description of the environment.
@@ -112,6 +115,7 @@ class Sharded(Backend):
         message_cost: float = 1.0,
         open_here: Callable[[], EnvStepper] | None = None,
         num_busy: int | None = None,
+        has_one_clock: bool = True,
     ) -> None:
         self.stats = Stats()
         self._lock = threading.RLock()
@@ -133,6 +137,7 @@ class Sharded(Backend):
         self._shared_base_state: list[Any] = []  # the state that `sync_base_state` sent last; empty before
         # waits per row, on average; at first, every worker is needed
         self._waits, self._num_busy = 1.0, num_busy or len(workers)
+        self._has_one_clock = has_one_clock
         self._open_here = open_here
         self._here: InProcess | None = None  # steps small batches, once it is open
         # how much longer workers take for a small batch than their shares of the work, on average
@@ -174,6 +179,8 @@ class Sharded(Backend):
         error = self._why_unusable()
         if error is not None:
             return Failed(error)
+        if not (request.deadline is None or self._has_one_clock):
+            request = replace(request, deadline=None)  # type: ignore[type-var] # a dataclass with that field
         started = time.perf_counter()
         # seconds of work in a small batch that may be stepped here, and in the largest share of it if workers
         # step it; 0 if that is not known yet

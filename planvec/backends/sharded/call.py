@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -147,7 +148,10 @@ class Call(Promise[T]):
                 return chunk
             if start >= self._limit:
                 return None
-        chunk = Chunk(self, slice(start, start + min(capacity, self.cutter.num_next(num_workers))))
+        deadline, count = self.request.deadline, self.cutter.num_next(num_workers)
+        if deadline is not None and time.perf_counter() >= deadline:
+            count = self.num_rows - start  # none is stepped any more, and each chunk would take some time
+        chunk = Chunk(self, slice(start, start + min(capacity, count)))
         self._open[start] = chunk
         # In this order, a signal handler that raises in between loses no row.
         self._cut = chunk
