@@ -231,6 +231,41 @@ def test_a_sticky_game_is_replayed_with_every_bit(tmp_path: Path, capsys: pytest
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["exact"] is True
 
 
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "MiniGrid-Empty-5x5-v0"])
+def test_a_record_is_replayed_without_states_and_observations(
+    env_id: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, record = tmp_path / "run", tmp_path / "record"
+    whole_run(run, env_id, "swarm", "--episodes", "2")
+    assert main(["replay", str(run), "--record", str(record)]) == 0
+    assert sorted(path.name for path in record.iterdir()) == [
+        "run.json",
+        "trajectory-2.npz",
+        "trajectory.npz",
+    ]
+    arrays = dict(np.load(record / "trajectory.npz"))
+    assert not [name for name in arrays if name.startswith(("states", "observations", "values"))]
+    capsys.readouterr()
+    assert main(["replay", str(record)]) == 0
+    assert capsys.readouterr().out.count("every bit is the same") == 2
+    name = next(name for name in arrays if name.startswith("sha256.observations"))
+    arrays["rewards"][2] += 1.0
+    arrays[name] = arrays[name][::-1].copy()
+    np.savez(record / "trajectory.npz", **arrays)
+    assert main(["replay", str(record), "--record", str(tmp_path / "other")]) == 1
+    said = capsys.readouterr().out
+    assert "expected rewards[2]" in said
+    assert f"expected {name}" in said
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_record_does_not_replace_its_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole_run(tmp_path, "CartPole-v1", "swarm")
+    assert main(["replay", str(tmp_path), "--record", str(tmp_path / "..") + f"/{tmp_path.name}"]) == 2
+    assert "--record: expected another directory" in capsys.readouterr().err
+    assert "states" in np.load(tmp_path / "trajectory.npz")
+
+
 def test_a_replay_names_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole_run(tmp_path, "CartPole-v1", "swarm")
     path = tmp_path / "trajectory.npz"

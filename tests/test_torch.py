@@ -197,7 +197,8 @@ def test_the_example_of_alphazero_learns_and_goes_on_from_its_checkpoint(tmp_pat
         assert done.returncode == 0, done.stderr
         texts.append(done.stdout)
     assert "goes on after" in texts[1]
-    first, second = json.loads((tmp_path / "run.json").read_text())
-    assert first["games"] < second["games"]
+    untrained, first, second = json.loads((tmp_path / "run.json").read_text())
+    assert untrained["games"] == 0
+    assert 0 < first["games"] < second["games"]
     for name in ("its start", "MCTS with 20 random rollouts"):
         assert sum(first[name]) == sum(second[name]) == 20

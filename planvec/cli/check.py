@@ -132,14 +132,21 @@ def add_replay(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]
         "compare states, observations, rewards and flags with the file. The exit status is 1 if any bit "
         "differs.",
     )
-    parser.add_argument("directory", type=Path, metavar="RUN", help="the directory of a run")
+    parser.add_argument("directory", type=Path, metavar="RUN", help="the directory of a run, or of a record")
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="DIR",
+        help="if every bit is the same, write a record of the run: settings, seeds, actions, rewards, and "
+        "digests of observations; a kilobyte for a thousand steps, which is played again like a run",
+    )
     add_json(parser)
     parser.set_defaults(run=_run_replay)
 
 
 def _run_replay(arguments: argparse.Namespace) -> int:
     from planvec.envs import PlanEnv
-    from planvec.runs import RunConfig, RunFiles, read_trajectory, replay
+    from planvec.runs import RunConfig, RunFiles, read_trajectory, replay, write_record
 
     files = RunFiles(arguments.directory)
     if not files.config.is_file():
@@ -149,6 +156,9 @@ def _run_replay(arguments: argparse.Namespace) -> int:
             is_part = RunFiles(path.parent).config.is_file()
             got = f"the file {path}" + f"; pass its directory: planvec replay {path.parent}" * is_part
         raise UsageError(f"RUN: expected the directory of a run, with a {files.config.name}, got {got}")
+    record = arguments.record
+    if record is not None and record.resolve() == files.directory.resolve():
+        raise UsageError(f"--record: expected another directory than that of the run, got {record}")
     config = RunConfig.read(files.config)
     paths = files.trajectories()
     if not paths:
@@ -162,6 +172,8 @@ def _run_replay(arguments: argparse.Namespace) -> int:
             played, differences = replay(env, read_trajectory(path))
             results.append((str(path), played.num_steps, played.total_return, differences))
     is_same = not any(differences for *_, differences in results)
+    if is_same and record is not None:
+        write_record(files, record)
     if arguments.json:
         names = ("file", "num_steps", "return", "differences")
         listed = [dict(zip(names, result, strict=True)) for result in results]

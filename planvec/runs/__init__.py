@@ -19,4 +19,5 @@ from planvec.runs.play import (
     read_settings,
     read_trajectory,
     replay,
+    write_record,
 )

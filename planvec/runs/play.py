@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planvec.codecs import describe_difference
+from planvec.codecs import describe_difference, digest
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.planners import (
     Episode,
@@ -415,6 +415,28 @@ def read_trajectory(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
+_DIGEST = "sha256."  # prefix of the names of digests
+
+
+def write_record(run: RunFiles, directory: Path) -> None:
+    """Write the settings of a run, and its trajectories with digests instead of observations."""
+    # Values are left out, since replays do not plan, and states, since another version of planvec may save
+    # them in another way.
+    record = RunFiles(directory)
+    record.check_writable()
+    record.clear()
+    RunConfig.read(run.config).write(record.config)
+    for path in run.trajectories():
+        kept = {}
+        for name, array in read_trajectory(path).items():
+            if name.startswith("observations"):
+                kept[_DIGEST + name] = np.frombuffer(digest(array), np.uint8)
+            elif not name.startswith(("states", "values")):
+                kept[name] = array
+        with replacing(directory / path.name) as temporary:
+            np.savez_compressed(temporary, **kept)  # type: ignore[arg-type]
+
+
 def replay(env: BatchStepper, arrays: Mapping[str, np.ndarray]) -> Replay:
     """Play a trajectory again: reset with its seed, and take its actions."""
     try:
@@ -424,13 +446,17 @@ def replay(env: BatchStepper, arrays: Mapping[str, np.ndarray]) -> Replay:
             f"trajectory: expected actions of {env.action_space}, got no {error}"
         ) from error
     recorder = EpisodeRecorder(env.action_space, env.observation_space)
-    numbers = [(float(value), 0) for value in arrays["values"]]
+    values = arrays.get("values", np.zeros(len(arrays["rewards"])))  # a record has none
+    numbers = [(float(value), 0) for value in values]
     replay_steps(env, recorder, int(arrays["seed"]), actions, numbers)
     episode = recorder.episode()
     played = trajectory_arrays(episode, env.action_space, env.observation_space)
     differences = []
     for name, expected in arrays.items():
-        got = played.get(name)
+        full_name = name.removeprefix(_DIGEST)
+        got = played.get(full_name)
+        if got is not None and name != full_name:
+            got = np.frombuffer(digest(got), np.uint8)
         if got is None:
             differences.append(f"{name}: expected by the file, and not there now")
         elif (expected.dtype, expected.shape, expected.tobytes()) != (got.dtype, got.shape, got.tobytes()):

@@ -1,0 +1,158 @@
+"""Play the Atari games of the published table of Rollout-IW, and keep a record of each score.
+
+    python benchmarks/atari.py                          # 58 games, one episode each: an hour on 2 cores
+    python benchmarks/atari.py --only Alien Pong --seeds 100 101 --jobs 1
+    python benchmarks/atari.py --table                  # the table of docs/scores.md, from the records
+    python benchmarks/atari.py --replay                 # play every record again, to the bit
+
+Every game has the same planner and settings, and as many simulator calls per decision as the authors'
+planner had on average at 0.5 s: frame skip 15, 18,000 frames, no sticky actions. Runs that are interrupted go
+on where they were (`--runs`). A run that is complete is played again, and its record written to
+`benchmarks/records`.
+
+To add a planner to the table: `planvec plan ALE/Alien-v5 --planner ...` with the settings of `RULES`,
+then `planvec replay RUN --record benchmarks/records/NAME/Alien-100`, and `--table --records
+benchmarks/records/NAME`.
+
+`atari_scores.csv` has the published scores, computed from the authors' data: Rollout-IW (Bandres, Bonet and
+Geffner, AAAI 2018; means of five runs), UCT, IW(1) and 2BFS with 30,000 calls (Lipovetzky, Ramirez and
+Geffner, IJCAI 2015), and human players (Mnih et al. 2015).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import statistics
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+RULES = ["frameskip=15", "repeat_action_probability=0.0", "max_num_frames_per_episode=18000"]
+PLANNER = ["--planner", "rollout-iw", "--batch-size", "2", "--life-cost", "500", "--no-subtables"]
+MAX_STEPS = 18_000 // 15
+NAMES = {"james_bond": "Jamesbond"}
+CALLS = "calls.json"  # calls per decision of each record
+
+
+def published() -> dict[str, dict[str, float | None]]:
+    """Return the scores of each game, by column."""
+    with (HERE / "atari_scores.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    games = {}
+    for row in rows:
+        name = NAMES.get(row["game"]) or row["game"].title().replace("_", "")
+        numbers = {key: float(text) if text else None for key, text in row.items() if key != "game"}
+        if numbers["riw_0.5s_score"] is not None:
+            games[name] = numbers
+    return games
+
+
+def planvec_command(*arguments: str) -> str:
+    """Run a command of planvec, and return what it says."""
+    command = [sys.executable, "-m", "planvec", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(arguments)}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def calls_of(run: Path) -> float:
+    """Return the environment steps of a decision, on average over a run."""
+    with (run / "steps.csv").open() as file:
+        return statistics.fmean(int(row["env_steps"]) for row in csv.DictReader(file))
+
+
+def play(task: tuple[str, int], calls: dict[str, float], runs: Path, records: Path) -> str:
+    """Play an episode, or go on with it, and write its record. Returns its line."""
+    game, seed = task
+    name = f"{game}-{seed}"
+    run, record = runs / name, records / name
+    if record.exists():
+        return f"{name}: there is a record already"
+    common = ["--num-workers", "0", "--no-progress"]
+    if (run / "run.json").exists():
+        planvec_command("plan", "--resume", str(run), *common)
+    else:
+        budget = ["--num-simulations", f"{calls[game]:.0f}", "--max-steps", str(MAX_STEPS)]
+        where = ["--seed", str(seed), "--out", str(run)]
+        planvec_command("plan", f"ALE/{game}-v5", *PLANNER, *budget, "--make", *RULES, *where, *common)
+    planvec_command("replay", str(run), "--record", str(record))
+    (record / CALLS).write_text(json.dumps(calls_of(run)) + "\n")
+    (run / "trajectory.npz").unlink()  # which holds every screen
+    score = np.load(record / "trajectory.npz")["rewards"].sum()
+    return f"{name}: {score:,.0f}"
+
+
+def table(games: dict[str, dict[str, float | None]], records: Path) -> None:
+    """Print the table of all records, and the counts of games that are above the others."""
+    columns = {"Rollout-IW": "riw_0.5s_score", "human": "human", "IW(1)": "iw1_ram_30000", "UCT": "uct_30000"}
+    print("| game | calls, published | here | planvec | " + " | ".join(columns) + " |")
+    print("| --- |" + " --- |" * (3 + len(columns)))
+    above: dict[str, list[bool]] = {column: [] for column in columns}
+    for game, numbers in games.items():
+        found = sorted(records.glob(f"{game}-*"))
+        if not found:
+            continue
+        scores = [float(np.load(one / "trajectory.npz")["rewards"].sum()) for one in found]
+        calls = statistics.fmean(json.loads((one / CALLS).read_text()) for one in found)
+        score = statistics.fmean(scores)
+        cells = []
+        for column, key in columns.items():
+            other = numbers[key]
+            cells.append("" if other is None else f"{other:,.0f}" if abs(other) >= 100 else f"{other:,.1f}")
+            if other is not None:
+                above[column].append(score > other)
+        own = f"{score:,.0f}" if abs(score) >= 100 else f"{score:,.1f}"
+        own = f"**{own}**" if score > (numbers["riw_0.5s_score"] or 0.0) else own
+        print(f"| {game} | {numbers['riw_0.5s_calls']:.0f} | {calls:.0f} | {own} | {' | '.join(cells)} |")
+    for column, results in above.items():
+        print(f"above {column}: {sum(results)} of {len(results)}")
+
+
+def replay(records: Path, jobs: int) -> None:
+    """Play all records again."""
+    paths = sorted(path.parent for path in records.glob("*/run.json"))
+    with ThreadPoolExecutor(jobs) as pool:
+        for said in pool.map(lambda path: planvec_command("replay", str(path)), paths):
+            print(said, end="", flush=True)
+
+
+def main() -> None:
+    """Play, replay or print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", metavar="GAME", help="these games")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[100])
+    parser.add_argument("--jobs", type=int, default=2, help="episodes at a time")
+    parser.add_argument("--runs", type=Path, default=Path("runs/atari"), help="where runs are kept")
+    parser.add_argument("--records", type=Path, default=HERE / "records")
+    parser.add_argument("--table", action="store_true", help="print the table of the records")
+    parser.add_argument("--replay", action="store_true", help="play the records again")
+    arguments = parser.parse_args()
+    games: dict[str, Any] = published()
+    if arguments.only:
+        games = {game: games[game] for game in arguments.only}
+    if arguments.table:
+        table(games, arguments.records)
+    elif arguments.replay:
+        replay(arguments.records, arguments.jobs)
+    else:
+        calls = {game: numbers["riw_0.5s_calls"] for game, numbers in games.items()}
+        tasks = [(game, seed) for seed in arguments.seeds for game in games]
+        one = partial(play, calls=calls, runs=arguments.runs, records=arguments.records)
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            for line in pool.map(one, tasks):
+                print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
