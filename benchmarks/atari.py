@@ -34,10 +34,18 @@ from typing import Any
 
 import numpy as np
 
+from planvec.runs import RunConfig
+
 HERE = Path(__file__).parent
-RULES = ["frameskip=15", "repeat_action_probability=0.0", "max_num_frames_per_episode=18000"]
-PLANNER = ["--planner", "rollout-iw", "--batch-size", "2", "--life-cost", "500", "--no-subtables"]
-MAX_STEPS = 18_000 // 15
+FRAME_SKIP, MAX_FRAMES = 15, 18_000
+MAX_STEPS = MAX_FRAMES // FRAME_SKIP
+RULES: dict[str, Any] = {
+    "frameskip": FRAME_SKIP,
+    "repeat_action_probability": 0.0,
+    "max_num_frames_per_episode": MAX_FRAMES,
+}
+PLANNER: dict[str, Any] = {"batch_size": 2, "subtables": False, "life_cost": 500}
+"""The settings of `RolloutIW` for all games, chosen on other seeds (`width.py --ideas`)."""
 NAMES = {"james_bond": "Jamesbond"}
 CALLS = "calls.json"  # calls per decision of each record
 
@@ -75,15 +83,23 @@ def play(task: tuple[str, int], calls: dict[str, float], runs: Path, records: Pa
     game, seed = task
     name = f"{game}-{seed}"
     run, record = runs / name, records / name
-    if record.exists():
+    if (record / CALLS).exists():
         return f"{name}: there is a record already"
     common = ["--num-workers", "0", "--no-progress"]
     if (run / "run.json").exists():
         planvec_command("plan", "--resume", str(run), *common)
     else:
-        budget = ["--num-simulations", f"{calls[game]:.0f}", "--max-steps", str(MAX_STEPS)]
-        where = ["--seed", str(seed), "--out", str(run)]
-        planvec_command("plan", f"ALE/{game}-v5", *PLANNER, *budget, "--make", *RULES, *where, *common)
+        settings = RunConfig(
+            env_id=f"ALE/{game}-v5",
+            make=RULES,
+            planner="rollout-iw",
+            planner_options={"num_simulations": int(calls[game]), **PLANNER},
+            seed=seed,
+            max_steps=MAX_STEPS,
+        )
+        runs.mkdir(parents=True, exist_ok=True)
+        settings.write(runs / f"{name}.json")
+        planvec_command("plan", "--config", str(runs / f"{name}.json"), "--out", str(run), *common)
     planvec_command("replay", str(run), "--record", str(record))
     (record / CALLS).write_text(json.dumps(calls_of(run)) + "\n")
     (run / "trajectory.npz").unlink()  # which holds every screen

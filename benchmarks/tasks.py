@@ -23,12 +23,12 @@ import time
 from typing import Any, NamedTuple
 
 import numpy as np
+from atari import FRAME_SKIP, MAX_STEPS, published
 
 import planvec
 from planvec.cli.plan import make_planner, preset_of
 
 FIRST_SEED = 100
-FRAME_SKIP = 15
 
 
 class Task(NamedTuple):
@@ -80,7 +80,7 @@ DEFAULTS = [
     Task("CartPole-v1", DEFAULT, "500"),
 ]
 """Tasks for which the planner chooses nodes and rollouts itself."""
-PUBLISHED = {"Boxing": 78.6, "MsPacman": 13_747, "Breakout": 79.8, "Seaquest": 1_236, "Freeway": 3.6}
+ATARI = ("Boxing", "MsPacman", "Breakout", "Seaquest", "Freeway")
 
 
 def play(task: Task, seed: int) -> planvec.Episode:
@@ -142,14 +142,17 @@ def line(task: Task, seeds: list[int]) -> str:
 
 def atari_tasks() -> list[Task]:
     """Return five games, with about 100 env steps per decision."""
+    scores = published()
     options = {"frameskip": FRAME_SKIP, "repeat_action_probability": 0.0, "obs_type": "grayscale"}
     planners = (
         planvec.MCTS(max_env_steps=60, batch_size=4, rollout_horizon=15, discount=0.99),
         planvec.Swarm(num_walkers=6, num_iterations=16, dt=1),
     )
     return [
-        Task(f"ALE/{game}-v5", planner, f"{score:,} (Rollout-IW)", 18_000 // FRAME_SKIP, options)
-        for game, score in PUBLISHED.items()
+        Task(
+            f"ALE/{game}-v5", planner, f"{scores[game]['riw_0.5s_score']:,} (Rollout-IW)", MAX_STEPS, options
+        )
+        for game in ATARI
         for planner in planners
     ]
 

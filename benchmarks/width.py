@@ -28,43 +28,21 @@ import argparse
 import statistics
 import time
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from atari import MAX_STEPS, PLANNER, RULES, published
 
 import planvec
 from planvec.planners.novelty.features import Screens
 
 FIRST_SEED = 100
-FRAME_SKIP, MAX_FRAMES = 15, 18_000
-OPTIONS: dict[str, Any] = {
-    "frameskip": FRAME_SKIP,
-    "repeat_action_probability": 0.0,
-    "max_num_frames_per_episode": MAX_FRAMES,
-}
-
-
-class Published(NamedTuple):
-    """Scores and simulator calls per decision, at 0.5 s and at 32 s per decision."""
-
-    score: float
-    calls: int
-    long_score: float
-    long_calls: int
-
-
-PUBLISHED = {
-    "Alien": Published(8550.0, 81, 19354.0, 2325),
-    "Asterix": Published(48700.0, 87, 87600.0, 4097),
-    "Boxing": Published(78.6, 55, 80.2, 2649),
-    "Breakout": Published(79.8, 67, 370.0, 4137),
-    "Freeway": Published(3.6, 222, 10.0, 2334),
-    "MsPacman": Published(13746.8, 75, 21833.0, 2288),
-    "Pong": Published(-1.4, 62, 18.2, 3205),
-    "Qbert": Published(14160.0, 72, 40350.0, 3429),
-    "Seaquest": Published(1236.0, 101, 9846.0, 3712),
-    "SpaceInvaders": Published(1812.0, 113, 4362.0, 4423),
-}
+# The ten games whose scores were known first
+GAMES = (
+    *("Alien", "Asterix", "Boxing", "Breakout", "Freeway"),
+    *("MsPacman", "Pong", "Qbert", "Seaquest", "SpaceInvaders"),
+)
+PUBLISHED = published()
 LONG = ("Freeway", "Seaquest", "Breakout")
 IDEAS: dict[str, dict[str, Any]] = {
     "all": {},
@@ -78,9 +56,14 @@ GAMES_OF_IDEAS = ("Breakout", "MsPacman", "Pong", "Seaquest", "SpaceInvaders")
 SEEDS_OF_IDEAS = (7, 8)
 
 
+def calls_of_authors(game: str, budget: str = "0.5s") -> int:
+    """Return the simulator calls per decision that the authors' planner had on average."""
+    return int(PUBLISHED[game][f"riw_{budget}_calls"])
+
+
 def planner(calls: int, is_long: bool = False) -> planvec.RolloutIW:
     """Return the planner of all games. Many calls need subtables: without, soon nothing is new any more."""
-    return planvec.RolloutIW(num_simulations=calls, batch_size=2, life_cost=500.0, subtables=is_long)
+    return planvec.RolloutIW(num_simulations=calls, **{**PLANNER, "subtables": is_long})
 
 
 def play(
@@ -89,16 +72,15 @@ def play(
     """Play an episode; return it, the calls per decision, and the seconds."""
     started = time.perf_counter()
     env_id = f"ALE/{game}-v5"
-    with planvec.make(env_id, num_workers=num_workers, info_keys=("lives",), env_kwargs=OPTIONS) as env:
-        played = planvec.run_episode(env, used, seed=seed, max_steps=MAX_FRAMES // FRAME_SKIP)
+    with planvec.make(env_id, num_workers=num_workers, info_keys=("lives",), env_kwargs=RULES) as env:
+        played = planvec.run_episode(env, used, seed=seed, max_steps=MAX_STEPS)
     return played, played.num_env_steps / played.num_steps, time.perf_counter() - started
 
 
 def compare(game: str, num_seeds: int, is_long: bool, num_workers: int) -> None:
     """Print the line of a game."""
-    published = PUBLISHED[game]
-    target = published.long_score if is_long else published.score
-    calls = published.long_calls if is_long else published.calls
+    budget = "32s" if is_long else "0.5s"
+    target, calls = PUBLISHED[game][f"riw_{budget}_score"], calls_of_authors(game, budget)
     scores, used, seconds = [], [], 0.0
     for seed in range(FIRST_SEED, FIRST_SEED + num_seeds):
         episode, num_calls, took = play(game, planner(calls, is_long), seed, num_workers)
@@ -122,7 +104,7 @@ def compare_ideas(games: list[str], num_workers: int) -> None:
     for game in games:
         columns = []
         for changes in IDEAS.values():
-            used = replace(planner(PUBLISHED[game].calls), **changes)
+            used = replace(planner(calls_of_authors(game)), **changes)
             scores = [play(game, used, seed, num_workers)[0].total_return for seed in SEEDS_OF_IDEAS]
             columns.append(" ".join(f"{score:,.0f}" for score in scores))
         print(f"| {game} | {' | '.join(columns)} |", flush=True)
@@ -130,7 +112,7 @@ def compare_ideas(games: list[str], num_workers: int) -> None:
 
 def play_on_ram(game: str, num_decisions: int, num_workers: int) -> None:
     """Print what IW(1) on the RAM reaches: score, and per decision calls, expanded nodes and depth."""
-    options = {**OPTIONS, "frameskip": 5, "obs_type": "ram"}
+    options = {**RULES, "frameskip": 5, "obs_type": "ram"}
     planner = planvec.IW(num_simulations=30_000, batch_size=64, subtables=False)
     started, rows = time.perf_counter(), []
 
@@ -158,7 +140,7 @@ def measure_cost(games: list[str]) -> None:
     print("| game | a step, us | encoding, us | marking, us | share of a step |")
     print("| --- | --- | --- | --- | --- |")
     for game in games:
-        with planvec.PlanEnv(f"ALE/{game}-v5", env_kwargs=OPTIONS) as env:
+        with planvec.PlanEnv(f"ALE/{game}-v5", env_kwargs=RULES) as env:
             features = Screens()
             table, memory = features.new_table(), np.zeros((1024, 2), np.int32)
             env.action_space.seed(0)
@@ -193,7 +175,7 @@ def main() -> None:
     parser.add_argument("--ram", action="store_true", help="IW(1) on the RAM, the first 100 decisions")
     parser.add_argument("--workers", type=int, default=2, help="any number gives the same scores; default: 2")
     arguments = parser.parse_args()
-    games = arguments.only or (list(LONG) if arguments.long else list(PUBLISHED))
+    games = arguments.only or (list(LONG) if arguments.long else list(GAMES))
     if arguments.cost:
         measure_cost(games)
         return

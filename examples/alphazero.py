@@ -6,9 +6,9 @@
     python examples/alphazero.py --minutes 90 --checkpoint run.pt    # goes on up to 90 minutes
 
 All games are played at once: `plan_batch` searches all of their positions, and the network evaluates the
-new nodes of all searches in one call. At the end, and every `--every` minutes, the network plays 200 games
-against itself as it was at the start and against OpenSpiel's MCTS with random rollouts, half of them with
-each colour, from openings of two random moves.
+new nodes of all searches in one call. At the end, every `--every` minutes, and with `--curve` at the start,
+the network plays 200 games against itself as it was at the start and against OpenSpiel's MCTS with random
+rollouts, half of them with each colour, from openings of two random moves.
 
 Sources: Silver et al. 2018 (AlphaZero); the mean of the result and of the value of the search as the target
 of the value: Willemsen et al. 2020, "Value targets in off-policy AlphaZero".

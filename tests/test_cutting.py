@@ -50,6 +50,16 @@ def run(pace: Pace, costs: Sequence[float] | NDArray[np.float64]) -> tuple[float
             ends[worker] = now + float(costs[queues[worker][0]].sum())
 
 
+def test_ranges_are_longer_with_more_workers_since_one_caller_supplies_all_of_them() -> None:
+    """A worker in 15 gets no range of rows that differ of less than 3 ms, unless there is less to do."""
+    sizes = {}
+    for num_workers in (2, 15):
+        pace = Pace()
+        pace.learn(1000, 0.1)  # 0.1 ms a step
+        sizes[num_workers] = Cutter(40 * num_workers, 1, pace, is_async=False).num_next(num_workers)
+    assert sizes == {2: 16, 15: 30}
+
+
 def test_equal_rows_are_soon_cut_into_one_chunk_per_worker() -> None:
     pace = Pace()
     for _ in range(12):

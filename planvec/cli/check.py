@@ -146,7 +146,7 @@ def add_replay(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]
 
 def _run_replay(arguments: argparse.Namespace) -> int:
     from planvec.envs import PlanEnv
-    from planvec.runs import RunConfig, RunFiles, read_trajectory, replay, write_record
+    from planvec.runs import RunConfig, RunFiles, read_trajectory, record_of, replay, write_record
 
     files = RunFiles(arguments.directory)
     if not files.config.is_file():
@@ -166,14 +166,17 @@ def _run_replay(arguments: argparse.Namespace) -> int:
             f"RUN: expected a directory with trajectories, got {files.directory}, which has none"
         )
     source, env_kwargs = env_source(config.env_id, config.make, config.wrappers)
-    results = []
+    results, kept = [], []
     with PlanEnv(source, codec=codec_of(config.codec), env_kwargs=env_kwargs, compiled=False) as env:
         for path in paths:
-            played, differences = replay(env, read_trajectory(path))
+            arrays = read_trajectory(path)
+            played, differences = replay(env, arrays)
+            if record is not None:
+                kept.append(record_of(arrays))
             results.append((str(path), played.num_steps, played.total_return, differences))
     is_same = not any(differences for *_, differences in results)
     if is_same and record is not None:
-        write_record(files, record)
+        write_record(record, config, kept)
     if arguments.json:
         names = ("file", "num_steps", "return", "differences")
         listed = [dict(zip(names, result, strict=True)) for result in results]

@@ -18,6 +18,7 @@ from planvec.runs.play import (
     play_run,
     read_settings,
     read_trajectory,
+    record_of,
     replay,
     write_record,
 )

@@ -418,23 +418,28 @@ def read_trajectory(path: Path) -> dict[str, np.ndarray]:
 _DIGEST = "sha256."  # prefix of the names of digests
 
 
-def write_record(run: RunFiles, directory: Path) -> None:
-    """Write the settings of a run, and its trajectories with digests instead of observations."""
+def record_of(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return a trajectory for a record: with the digests of its observations instead of them."""
     # Values are left out, since replays do not plan, and states, since another version of planvec may save
     # them in another way.
+    kept = {}
+    for name, array in arrays.items():
+        if name.startswith("observations"):
+            kept[_DIGEST + name] = np.array(digest(array).hex())
+        elif not name.startswith(("states", "values")):
+            kept[name] = array
+    return kept
+
+
+def write_record(directory: Path, config: RunConfig, trajectories: Sequence[dict[str, np.ndarray]]) -> None:
+    """Write the settings of a run, and what `record_of` has kept of its trajectories."""
     record = RunFiles(directory)
     record.check_writable()
     record.clear()
-    RunConfig.read(run.config).write(record.config)
-    for path in run.trajectories():
-        kept = {}
-        for name, array in read_trajectory(path).items():
-            if name.startswith("observations"):
-                kept[_DIGEST + name] = np.frombuffer(digest(array), np.uint8)
-            elif not name.startswith(("states", "values")):
-                kept[name] = array
-        with replacing(directory / path.name) as temporary:
+    for episode, kept in enumerate(trajectories):
+        with replacing(record.trajectory(episode)) as temporary:
             np.savez_compressed(temporary, **kept)  # type: ignore[arg-type]
+    config.write(record.config)  # last: without it, the directory is no record
 
 
 def replay(env: BatchStepper, arrays: Mapping[str, np.ndarray]) -> Replay:
@@ -456,7 +461,7 @@ def replay(env: BatchStepper, arrays: Mapping[str, np.ndarray]) -> Replay:
         full_name = name.removeprefix(_DIGEST)
         got = played.get(full_name)
         if got is not None and name != full_name:
-            got = np.frombuffer(digest(got), np.uint8)
+            got = np.array(digest(got).hex())
         if got is None:
             differences.append(f"{name}: expected by the file, and not there now")
         elif (expected.dtype, expected.shape, expected.tobytes()) != (got.dtype, got.shape, got.tobytes()):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -76,7 +75,8 @@ class Call(Promise[T]):
         self.num_rows = num_rows = request.num_rows
         self.request = request
         self.is_extra = False
-        self.cutter = Cutter(num_rows, request.steps, pace, is_async)  # chooses the sizes of the chunks
+        # chooses the sizes of the chunks
+        self.cutter = Cutter(num_rows, request.steps, pace, is_async, request.deadline)
         self.is_done = request.has_rows and not num_rows  # whether the call is complete or has failed
         self._waiter = waiter
         self._lock = lock
@@ -148,10 +148,7 @@ class Call(Promise[T]):
                 return chunk
             if start >= self._limit:
                 return None
-        deadline, count = self.request.deadline, self.cutter.num_next(num_workers)
-        if deadline is not None and time.perf_counter() >= deadline:
-            count = self.num_rows - start  # none is stepped any more, and each chunk would take some time
-        chunk = Chunk(self, slice(start, start + min(capacity, count)))
+        chunk = Chunk(self, slice(start, start + min(capacity, self.cutter.num_next(num_workers))))
         self._open[start] = chunk
         # In this order, a signal handler that raises in between loses no row.
         self._cut = chunk

@@ -11,6 +11,7 @@ if its rows turn out to be expensive.
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,14 +81,22 @@ class Cutter:
     """Chooses the sizes of ranges of rows by the measured cost of earlier rows."""
 
     # `steps`: largest number of steps of a row: one number, or one per row; `is_async`: the caller continues
-    # before the answer.
+    # before the answer; `deadline`: `time.perf_counter()` after which no row is stepped; None: no limit.
 
-    def __init__(self, num_rows: int, steps: int | NDArray[np.int64], pace: Pace, is_async: bool) -> None:
+    def __init__(
+        self,
+        num_rows: int,
+        steps: int | NDArray[np.int64],
+        pace: Pace,
+        is_async: bool,
+        deadline: float | None = None,
+    ) -> None:
         self.next_row = 0  # the first row that is not cut yet
         self._num_rows = num_rows
         self._steps = steps
         self._pace = pace
         self._bounds = _ASYNC if is_async else _BLOCKING
+        self._deadline = deadline
         self._num_in_round = 0  # ranges that the present round still has
         self._is_last_round = False
         self._round_rows = 0
@@ -100,8 +109,8 @@ class Cutter:
     def num_next(self, num_workers: int) -> int:
         """Return the number of rows of the next range."""
         left = self._num_rows - self.next_row
-        if left <= 1:
-            return left
+        if left <= 1 or (self._deadline is not None and time.perf_counter() >= self._deadline):
+            return left  # at once: none of them is stepped any more, and each range would take some time
         if not self._num_in_round:
             self._begin_round(left, num_workers)
         if self._is_last_round:
