@@ -10,9 +10,8 @@ planner had on average at 0.5 s: frame skip 15, 18,000 frames, no sticky actions
 on where they were (`--runs`). A run that is complete is played again, and its record written to
 `benchmarks/records`.
 
-To add a planner to the table: `planvec plan ALE/Alien-v5 --planner ...` with the settings of `RULES`,
-then `planvec replay RUN --record benchmarks/records/NAME/Alien-100`, and `--table --records
-benchmarks/records/NAME`.
+To see another planner in such a table: `planvec plan ALE/Alien-v5 --planner ...` with the settings of
+`RULES`, then `planvec replay RUN --record DIR/Alien-100`, and `--table --records DIR`.
 
 `atari_scores.csv` has the published scores, computed from the authors' data: Rollout-IW (Bandres, Bonet and
 Geffner, AAAI 2018; means of five runs), UCT, IW(1) and 2BFS with 30,000 calls (Lipovetzky, Ramirez and
@@ -118,7 +117,8 @@ def table(games: dict[str, dict[str, float | None]], records: Path) -> None:
         if not found:
             continue
         scores = [float(np.load(one / "trajectory.npz")["rewards"].sum()) for one in found]
-        calls = statistics.fmean(json.loads((one / CALLS).read_text()) for one in found)
+        counts = [json.loads((one / CALLS).read_text()) for one in found if (one / CALLS).exists()]
+        calls = f"{statistics.fmean(counts):.0f}" if counts else ""
         score = statistics.fmean(scores)
         cells = []
         for column, key in columns.items():
@@ -128,17 +128,27 @@ def table(games: dict[str, dict[str, float | None]], records: Path) -> None:
                 above[column].append(score > other)
         own = f"{score:,.0f}" if abs(score) >= 100 else f"{score:,.1f}"
         own = f"**{own}**" if score > (numbers["riw_0.5s_score"] or 0.0) else own
-        print(f"| {game} | {numbers['riw_0.5s_calls']:.0f} | {calls:.0f} | {own} | {' | '.join(cells)} |")
+        print(f"| {game} | {numbers['riw_0.5s_calls']:.0f} | {calls} | {own} | {' | '.join(cells)} |")
     for column, results in above.items():
         print(f"above {column}: {sum(results)} of {len(results)}")
 
 
-def replay(records: Path, jobs: int) -> None:
-    """Play all records again."""
-    paths = sorted(path.parent for path in records.glob("*/run.json"))
+def replay(games: dict[str, Any], records: Path, jobs: int) -> int:
+    """Play the records of games again. Returns how many differ."""
+    paths = [path for game in games for path in sorted(records.glob(f"{game}-*"))]
+
+    def again(path: Path) -> tuple[int, str]:
+        command = [sys.executable, "-m", "planvec", "replay", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout if done.stdout else done.stderr
+
+    num_different = 0
     with ThreadPoolExecutor(jobs) as pool:
-        for said in pool.map(lambda path: planvec_command("replay", str(path)), paths):
+        for status, said in pool.map(again, paths):
             print(said, end="", flush=True)
+            num_different += status != 0
+    print(f"{len(paths)} records, {num_different} differ")
+    return num_different
 
 
 def main() -> None:
@@ -146,7 +156,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="+", metavar="GAME", help="these games")
+    games: dict[str, Any] = published()
+    parser.add_argument("--only", nargs="+", metavar="GAME", choices=list(games), help="such as MsPacman")
     parser.add_argument("--seeds", nargs="+", type=int, default=[100])
     parser.add_argument("--jobs", type=int, default=2, help="episodes at a time")
     parser.add_argument("--runs", type=Path, default=Path("runs/atari"), help="where runs are kept")
@@ -154,13 +165,12 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the table of the records")
     parser.add_argument("--replay", action="store_true", help="play the records again")
     arguments = parser.parse_args()
-    games: dict[str, Any] = published()
     if arguments.only:
         games = {game: games[game] for game in arguments.only}
     if arguments.table:
         table(games, arguments.records)
     elif arguments.replay:
-        replay(arguments.records, arguments.jobs)
+        sys.exit(1 if replay(games, arguments.records, arguments.jobs) else 0)
     else:
         calls = {game: numbers["riw_0.5s_calls"] for game, numbers in games.items()}
         tasks = [(game, seed) for seed in arguments.seeds for game in games]

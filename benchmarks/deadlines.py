@@ -88,6 +88,8 @@ def measure_lateness(
                         key = f"late/{env_id}/{where}/{name}/{1e3 * seconds:.0f} ms/p99 ms"
                         figures.figure(key, float(numbers[1]))
                     figures.text(f"| {env_id} | {where} | {name} | {' | '.join(row)} |")
+            if not found[DEADLINES[0]]:
+                continue  # none of the planners suits it
             cells = []
             for of_planners in found.values():
                 median = statistics.median(numbers[0] for numbers in of_planners.values())

@@ -96,7 +96,8 @@ def alphazero() -> None:
     matches = json.loads((Path(__file__).parent / "alphazero.json").read_text())
     minutes = [match["minutes"] for match in matches]
     _, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
-    for name in [key for key in matches[0] if key not in ("minutes", "games")]:
+    in_all = set.intersection(*map(set, matches)) - {"minutes", "games"}
+    for name in [key for key in matches[0] if key in in_all]:
         scores = [(match[name][0] + match[name][1] / 2) / sum(match[name]) for match in matches]
         ax.plot(minutes, [100 * score for score in scores], "o-", label=f"against {name}")
     ax.set(xlabel="minutes of learning on 2 cores", ylabel="points won, %", ylim=(0, 102))

@@ -247,6 +247,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args()
+    opponent = f"MCTS with {arguments.opponent_simulations} random rollouts"
     torch.manual_seed(arguments.seed)
     network = Network(arguments.channels, arguments.blocks).to(arguments.device)
     start = copy.deepcopy(network)  # as it was before it learned
@@ -254,7 +255,7 @@ def main() -> None:
     buffer, generator = Buffer(60_000), np.random.default_rng(arguments.seed)
     done = {"seconds": 0.0, "games": 0, "matches": []}
     if arguments.checkpoint is not None and arguments.checkpoint.exists():
-        saved = torch.load(arguments.checkpoint, map_location=arguments.device, weights_only=False)
+        saved = torch.load(arguments.checkpoint, map_location="cpu", weights_only=False)
         network.load_state_dict(saved["network"])
         start.load_state_dict(saved["start"])
         optimizer.load_state_dict(saved["optimizer"])
@@ -289,9 +290,7 @@ def main() -> None:
         player = Player(env, Evaluator(network, arguments.device), arguments.simulations, seed)
         others = {
             "its start": Player(env, Evaluator(start, arguments.device), arguments.simulations, seed + 1),
-            f"MCTS with {arguments.opponent_simulations} random rollouts": RandomRollouts(
-                arguments.opponent_simulations, seed + 2
-            ),
+            opponent: RandomRollouts(arguments.opponent_simulations, seed + 2),
         }
         results = {name: match(env, player, other, num_games, seed) for name, other in others.items()}
         done["matches"].append({"minutes": done["seconds"] / 60, "games": done["games"], **results})
@@ -322,7 +321,9 @@ def main() -> None:
             if before // (60 * arguments.every) < done["seconds"] // (60 * arguments.every):
                 compare(env)
             save()
-        if not done["matches"] or done["matches"][-1]["games"] != done["games"]:
+        # unless it has just played them; a checkpoint that goes on may meet another opponent
+        latest = done["matches"][-1] if done["matches"] else {}
+        if latest.get("games") != done["games"] or opponent not in latest:
             compare(env)
         save()
 

@@ -266,6 +266,25 @@ def test_a_record_does_not_replace_its_run(tmp_path: Path, capsys: pytest.Captur
     assert "states" in np.load(tmp_path / "trajectory.npz")
 
 
+def test_a_record_does_not_replace_another_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("one", "other"):
+        whole_run(tmp_path / name, "CartPole-v1", "swarm")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "other").iterdir()}
+    assert main(["replay", str(tmp_path / "one"), "--record", str(tmp_path / "other")]) == 2
+    assert "without a run or a record" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in (tmp_path / "other").iterdir()} == before
+
+
+def test_a_replay_says_whether_it_wrote_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole_run(tmp_path / "run", "CartPole-v1", "swarm")
+    capsys.readouterr()
+    for number, options in enumerate(([], ["--json"])):
+        record = str(tmp_path / f"record-{number}")
+        assert main(["replay", str(tmp_path / "run"), "--record", record, *options]) == 0
+        said = capsys.readouterr().out.splitlines()[-1]
+        assert (json.loads(said)["record"] if options else said.removeprefix("record: ")) == record
+
+
 def test_a_replay_names_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole_run(tmp_path, "CartPole-v1", "swarm")
     path = tmp_path / "trajectory.npz"

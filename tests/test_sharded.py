@@ -60,6 +60,40 @@ def assert_complete(out: planvec.Transitions) -> None:
         assert_same(one, other)
 
 
+# -- deadlines -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_one_clock", [True, False])
+def test_workers_with_another_clock_get_no_deadline_and_step_all_rows(has_one_clock: bool) -> None:
+    several = workers(2)
+    with over(several, has_one_clock=has_one_clock) as env:
+        promise = ask(env, deadline=0.0)
+        deadlines = {request.deadline for worker in several for request, _ in worker.pending}
+        assert deadlines == {0.0 if has_one_clock else None}
+        out = finish(promise, several)
+    if has_one_clock:
+        assert (out.infos["num_steps"] == -1).all()
+    else:
+        assert_complete(out)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "mask"])
+@pytest.mark.parametrize("capacity", [3, 100])
+def test_late_rows_outlast_a_worker_that_dies_and_are_as_many_chunks_as_a_worker_can_take(
+    capacity: int, on_error: str
+) -> None:
+    several = workers(2)
+    for worker in several:
+        worker.capacity = capacity
+    with over(several) as env:
+        promise = ask(env, deadline=0.0, on_error=on_error)
+        assert sum(len(worker.pending) for worker in several) == -(-NUM_ROWS // capacity)
+        several[0].die(is_cause=True)
+        out = finish(promise, several)
+    assert (out.infos["num_steps"] == -1).all()
+    assert same_states(out.new_states, np.repeat(np.atleast_1d(env.get_state()), NUM_ROWS))
+
+
 # -- more workers than cores ---------------------------------------------------------------------
 
 

@@ -138,7 +138,7 @@ def add_replay(commands: argparse._SubParsersAction[Parser], argv: Sequence[str]
         type=Path,
         metavar="DIR",
         help="if every bit is the same, write a record of the run: settings, seeds, actions, rewards, and "
-        "digests of observations; a kilobyte for a thousand steps, which is played again like a run",
+        "digests of observations. It is small, and is played again like a run",
     )
     add_json(parser)
     parser.set_defaults(run=_run_replay)
@@ -157,8 +157,10 @@ def _run_replay(arguments: argparse.Namespace) -> int:
             got = f"the file {path}" + f"; pass its directory: planvec replay {path.parent}" * is_part
         raise UsageError(f"RUN: expected the directory of a run, with a {files.config.name}, got {got}")
     record = arguments.record
-    if record is not None and record.resolve() == files.directory.resolve():
-        raise UsageError(f"--record: expected another directory than that of the run, got {record}")
+    if record is not None and RunFiles(record).config.exists():
+        raise UsageError(
+            f"--record: expected another directory, without a run or a record, got {record}; remove it first"
+        )
     config = RunConfig.read(files.config)
     paths = files.trajectories()
     if not paths:
@@ -180,11 +182,14 @@ def _run_replay(arguments: argparse.Namespace) -> int:
     if arguments.json:
         names = ("file", "num_steps", "return", "differences")
         listed = [dict(zip(names, result, strict=True)) for result in results]
-        print(json.dumps({"exact": is_same, "trajectories": listed}))
+        written = str(record) if is_same and record is not None else None
+        print(json.dumps({"exact": is_same, "trajectories": listed, "record": written}))
         return 0 if is_same else FAILED
     for file, num_steps, total_return, differences in results:
         outcome = "DIFFERS" if differences else "every bit is the same"
         print(f"{file}: {num_steps} steps, return {total_return:.2f}: {outcome}")
         for line in differences:
             print(f"  {line}")
+    if record is not None:
+        print(f"record: {record}" if is_same else "record: not written, since a replay differs")
     return 0 if is_same else FAILED

@@ -432,10 +432,9 @@ def record_of(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def write_record(directory: Path, config: RunConfig, trajectories: Sequence[dict[str, np.ndarray]]) -> None:
-    """Write the settings of a run, and what `record_of` has kept of its trajectories."""
+    """Write the settings of a run, and what `record_of` has kept of its trajectories, in a new directory."""
     record = RunFiles(directory)
     record.check_writable()
-    record.clear()
     for episode, kept in enumerate(trajectories):
         with replacing(record.trajectory(episode)) as temporary:
             np.savez_compressed(temporary, **kept)  # type: ignore[arg-type]
