@@ -552,3 +552,21 @@ def test_the_pendulum_swings_up() -> None:
         for planner in (planvec.ICEM(20, num_elites=5, num_iterations=2), planvec.MPPI(32)):
             episode = planvec.run_episode(env, planner, seed=1)
             assert episode.rewards[-20:].sum() > -5, planner
+
+
+@pytest.mark.parametrize("num_trajectories", [1, 127, 128, 700])
+def test_random_shooting_in_parts_takes_the_same_sequences(num_trajectories: int) -> None:
+    """With a time limit it draws in parts; where the time suffices, the plan is that without a limit."""
+    with planvec.make("Pendulum-v1", num_workers=0) as env:
+        env.reset(seed=0)
+        whole = planvec.RandomShooting(num_trajectories, horizon=5)
+        parts = planvec.RandomShooting(num_trajectories, horizon=5, max_seconds=600.0)
+        first, second = (planner.plan(env, seed=3) for planner in (whole, parts))
+        assert parts.num_iterations == max(1, (num_trajectories // 64).bit_length())
+    assert first.num_simulations == second.num_simulations == num_trajectories
+    assert (first.stop_reason, second.stop_reason) == ("num_iterations", "num_iterations")
+    assert first.value == second.value == first.best_return
+    np.testing.assert_array_equal(first.action, second.action)
+    np.testing.assert_array_equal(first.action_values, second.action_values)
+    for plan in (first, second):  # for pictures
+        np.testing.assert_array_equal(plan.search_data.elites[0, : len(plan.best_actions)], plan.best_actions)

@@ -375,6 +375,46 @@ def test_who_waits_polls_only_while_nobody_else_needs_the_core(clock: Clock) -> 
     assert waits[-1] > 100  # polls again when the core is idle again
 
 
+def test_a_caller_polls_for_longer_while_a_core_is_left_for_it() -> None:
+    with planvec.make("CartPole-v1", num_workers=1) as env:
+        group = env._backend._group  # type: ignore[attr-defined]
+        group._num_cores = 2
+        promise = env.step_batch(np.zeros(1, np.int64), blocking=False)
+        assert group._longest_spin() == channel.LONG_SPIN_SECONDS
+        group._num_cores = 1
+        assert group._longest_spin() == channel.SPIN_SECONDS
+        promise()
+
+
+def test_who_may_poll_for_longer_does_not_sleep_through_a_wait_of_milliseconds(clock: Clock) -> None:
+    poller = channel.Poller()
+    clock.arrives_at = clock.now + 3e-3
+    assert poller.spin(clock.poll, lambda: channel.LONG_SPIN_SECONDS)
+    assert clock.num_polls > 2000
+
+
+@pytest.mark.parametrize(
+    ("texts", "limit"),
+    [
+        (["150000 100000\n"], 2),
+        (["max 100000\n"], 64),
+        (["50000", "100000"], 1),
+        (["-1", "100000"], 64),
+        ([], 64),
+    ],
+)
+def test_the_quota_of_a_container_limits_the_number_of_cores(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, texts: list[str], limit: int
+) -> None:
+    paths = [tmp_path / f"file-{number}" for number in range(len(texts) or 1)]
+    for path, text in zip(paths, texts, strict=False):
+        path.write_text(text)
+    monkeypatch.setattr(system, "_QUOTAS", (tuple(map(str, paths)),))
+    monkeypatch.setattr(system.os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
+    assert system.num_cores() == limit
+    assert system.default_num_workers() == max(limit - 1, 1) if limit != 2 else 2
+
+
 def warns() -> str:
     """Import MuJoCo in a worker, and let it print a warning."""
     import mujoco

@@ -582,6 +582,8 @@ class ShootingSearch(Search):
             statistics = action_statistics(space, first_actions, returns)
         if self._mask is not None:
             self._distribution = self._distribution.restricted(self._mask[0])
+        if isinstance(self._distribution, Uniform):
+            self._distribution = self._distribution.refit(best[None], 0.0)
         has_learned = not math.isnan(self._value)
         chosen = self._planner.choose(self._distribution, best) if has_learned or self._is_warm else best
         return Plan(
@@ -625,6 +627,7 @@ def _as_tuples(value: object) -> Any:
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
+_FIRST_PART = 64  # sequences that RandomShooting draws first, if time is limited
 _DECAY = 1.25  # factor by which iCEM reduces the number of sequences after each iteration, as in the paper
 
 
@@ -642,17 +645,38 @@ class RandomShooting(Shooting):
         ValueError: A number is out of range.
     """
 
+    # With `max_seconds`, the sequences are drawn and rolled out in parts, each twice as large as the one
+    # before: to draw thousands of them takes milliseconds, which are lost where only a few are rolled out.
+
+    @property
+    def num_iterations(self) -> int:  # type: ignore[override] # a constant of the base class
+        """Number of parts."""
+        return 1 if self.max_seconds is None else (self.num_trajectories // _FIRST_PART).bit_length() or 1
+
+    @property
+    def num_planned(self) -> int:
+        """Sequences of a decision, at most."""
+        return self.num_trajectories
+
     def initial_distribution(self, space: Space[object]) -> Uniform:
         """Return the uniform distribution."""
         check_action_space(space)
         return Uniform.initial(space, self.num_actions, self.dt)
 
+    def propose(
+        self, distribution: Distribution, generator: np.random.Generator, iteration: int
+    ) -> np.ndarray:
+        """Return the sequences of a part; the last one has all that are left."""
+        num_rows = self.num_trajectories - _FIRST_PART * (2**iteration - 1)
+        if iteration < self.num_iterations - 1:
+            num_rows = _FIRST_PART << iteration
+        return distribution.sample(generator, num_rows)
+
     def learn(
         self, distribution: Distribution, sequences: np.ndarray, returns: NDArray[np.float64]
     ) -> tuple[Distribution, float]:
-        """Return the distribution with the best sequence, and its return."""
-        best = np.argsort(-returns, kind="stable")[:1]
-        return distribution.refit(sequences[best], 0.0), float(returns[best[0]])
+        """Return the distribution: there is nothing to learn. The best sequence gives its own return."""
+        return distribution, math.nan
 
 
 @dataclass(frozen=True)

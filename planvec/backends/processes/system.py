@@ -87,12 +87,26 @@ def die_with_parent(lifeline: socket.socket) -> None:
         os.killpg(0, signal.SIGKILL)
 
 
+# where Linux says how much time of cores a container may use in a period, as "quota period" or "max period",
+# and in the older form, as two files
+_QUOTAS = ("/sys/fs/cgroup/cpu.max",), (
+    "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",
+    "/sys/fs/cgroup/cpu/cpu.cfs_period_us",
+)
+
+
 def num_cores() -> int:
-    """Return the number of cores that this process may use (its affinity mask, if the system has one)."""
+    """Return the number of cores that this process may use: of its affinity mask, and of its container."""
     try:
-        return len(os.sched_getaffinity(0))
+        cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS
-        return os.cpu_count() or 1
+        cores = os.cpu_count() or 1
+    for paths in _QUOTAS:
+        with contextlib.suppress(OSError, ValueError):  # no such file, or no limit: "max"
+            quota, period = map(int, " ".join(Path(path).read_text() for path in paths).split())
+            if quota > 0 and period > 0:  # -1 is no limit, too
+                cores = min(cores, -(-quota // period))
+    return cores
 
 
 _THIS_THREAD = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)

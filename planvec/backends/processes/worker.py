@@ -29,7 +29,14 @@ from typing import Any, Literal, NoReturn, overload
 from planvec.backends.base import Backend, ExitReason, Pending, WorkerExit
 from planvec.backends.client import NOBODY, START_SECONDS, Blame, Waiter, WorkerClient, WorkerGroup, limit
 from planvec.backends.messages import Failure, pickle_factory, read_value
-from planvec.backends.processes.channel import FAILED, ChannelError, Frame, Poller
+from planvec.backends.processes.channel import (
+    FAILED,
+    LONG_SPIN_SECONDS,
+    SPIN_SECONDS,
+    ChannelError,
+    Frame,
+    Poller,
+)
 from planvec.backends.processes.requests import (
     FORMS,
     HostedRequest,
@@ -42,7 +49,7 @@ from planvec.backends.processes.requests import (
 )
 from planvec.backends.processes.slab import NUM_SLOTS, Slab, Slot, WorkerSpec
 from planvec.backends.processes.starting import DEFAULT_START_METHOD, START_METHODS, Child, capture_spec
-from planvec.backends.processes.system import bytes_used, default_num_workers
+from planvec.backends.processes.system import bytes_used, default_num_workers, num_cores
 from planvec.backends.sharded.backend import Sharded
 from planvec.errors import (
     ClosedError,
@@ -294,6 +301,12 @@ class ProcessGroup(WorkerGroup):
         self._generations: list[int] = []
         self._owners: dict[int, tuple[ProcessWorker, bool]] = {}
         self._poller = Poller()
+        self._num_cores = num_cores()
+
+    def _longest_spin(self) -> float:
+        """Return the seconds for which to poll: longer if this thread has a core that no worker needs."""
+        num_busy = sum(worker.is_busy for worker in self._processes)
+        return LONG_SPIN_SECONDS if num_busy < self._num_cores else SPIN_SECONDS
 
     def poll(self) -> None:
         self._refresh()
@@ -304,7 +317,7 @@ class ProcessGroup(WorkerGroup):
 
     def wait(self, timeout: float | None) -> bool:
         self._refresh()
-        events = self._poller.spin(self._poll.poll)
+        events = self._poller.spin(self._poll.poll, self._longest_spin)
         now = time.monotonic()
         if not events or now >= self._next_clock_check:
             self._check_clock()
