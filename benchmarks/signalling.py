@@ -8,7 +8,8 @@ some 20 to 50 us each way, whatever the mechanism; "look first" means that both 
 others cost, they tell at once when the other side dies, and they have no name.
 
 The last table is the floor of a batch over many workers: bare processes that answer at once, all of them
-asked before the first answer is read, beside `step_batch` with one row of CartPole for each worker.
+asked before the first answer is read, beside `step_batch` with one row of CartPole for each worker. Its last
+columns are the time of the caller itself for each worker, to send rows and to read and merge the answer.
 """
 
 from __future__ import annotations
@@ -188,10 +189,29 @@ def stepping(env: planvec.BatchEnv[Any], num_rows: int) -> Callable[[], object]:
     return lambda: env.step_batch(actions, states, blocking=False).result()
 
 
+def callers_time(env: planvec.BatchEnv[Any], num_rows: int) -> tuple[float, float]:
+    """Return the median seconds that it takes to send rows, and to read the answers once they are there."""
+    states = np.repeat(np.atleast_1d(env.reset(seed=0).state), num_rows)
+    actions, sending, reading = np.zeros(num_rows, int), [], []
+    for _ in range(1000):
+        started_at = time.perf_counter()
+        promise = env.step_batch(actions, states, blocking=False)
+        sent_at = time.perf_counter()
+        while time.perf_counter() < sent_at + LOOK_SECONDS / 2:  # awake, as the workers are
+            os.sched_yield()
+        arrived_at = time.perf_counter()
+        promise.result()
+        sending.append(sent_at - started_at)
+        reading.append(time.perf_counter() - arrived_at)
+    return statistics.median(sending), statistics.median(reading)
+
+
 def measure_many(figures: Figures, counts: list[int]) -> None:
     """Print what it costs to ask many processes, and what planvec takes."""
-    figures.text("\n| processes | bare: sockets | bare: look first | planvec, a row of CartPole each |")
-    figures.text("| --- | --- | --- | --- |")
+    figures.text(
+        "\n| processes | bare: sockets | bare: look first | planvec, a row of CartPole each | to send | to read |"
+    )
+    figures.text("| --- | --- | --- | --- | --- | --- |")
     for count in counts:
         with contextlib.ExitStack() as stack:
             env = stack.enter_context(
@@ -203,6 +223,8 @@ def measure_many(figures: Figures, counts: list[int]) -> None:
                 "planvec": stepping(env, count),
             }
             cells = {name: 1e6 * seconds for name, seconds in median_times(calls, 50).items()}
+            for name, seconds in zip(("to send", "to read"), callers_time(env, count), strict=True):
+                cells[name] = 1e6 * seconds / count
             figures.text(f"| {count} | " + " | ".join(f"{cell:.0f} us" for cell in cells.values()) + " |")
             for name, cell in cells.items():
                 figures.figure(f"{count} processes/{name}/us", cell)

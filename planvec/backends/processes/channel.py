@@ -24,8 +24,8 @@ _HEADER = struct.Struct("<Q16sIIQ")
 # Time to poll before sleeping. The other side needs about as long to wake up, to read an answer and to send
 # the next request. Therefore neither side sleeps between calls in close succession.
 SPIN_SECONDS = 200e-6
-# The same for a caller that has a core which no worker needs, since it is one process and all wait for it:
-# until it wakes up, 50 us and more pass (CartPole, 128 rows: 0.92 of what the worker does alone, not 0.85).
+# The same for a caller with fewer workers than cores, since it is one process and all wait for it: until it
+# wakes up, 50 us and more pass (CartPole, 128 rows of one worker: 0.92 of what it does alone, not 0.85).
 LONG_SPIN_SECONDS = 5e-3
 # A pause between two polls after which this core counts as needed: another process ran on it, for longer than
 # it takes to wake up. A poll takes 1 to 2 us.
@@ -50,12 +50,12 @@ class Poller:
 
     def __init__(self) -> None:
         self._was_short = True
-        self._seconds = SPIN_SECONDS  # the longest time to poll
+        self._seconds = SPIN_SECONDS  # for which it polled last, at most
         self._num_skipped = 0  # waits that sleep at once after the next pause
         self._num_left = 0  # of these, how many are left
 
-    def spin(self, poll: Poll, longest: Callable[[], float] = lambda: SPIN_SECONDS) -> list[tuple[int, int]]:
-        """Poll until there are events, for `longest()` seconds at most. Returns the events."""
+    def spin(self, poll: Poll, seconds: float = SPIN_SECONDS) -> list[tuple[int, int]]:
+        """Poll until there are events, for some seconds at most. Returns the events."""
         events = poll(0)
         if events or not self._was_short:
             return events
@@ -64,8 +64,8 @@ class Poller:
             return events
         now = time.perf_counter
         last = now()
-        self._seconds = longest()
-        deadline = last + self._seconds
+        self._seconds = seconds
+        deadline = last + seconds
         while last < deadline:
             _yield_core()
             events = poll(0)

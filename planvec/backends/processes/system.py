@@ -89,9 +89,12 @@ def die_with_parent(lifeline: socket.socket) -> None:
 
 # where Linux says how much time of cores a container may use in a period, as "quota period" or "max period",
 # and in the older form, as two files
-_QUOTAS = ("/sys/fs/cgroup/cpu.max",), (
-    "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",
-    "/sys/fs/cgroup/cpu/cpu.cfs_period_us",
+_QUOTAS = (
+    ("/sys/fs/cgroup/cpu.max",),
+    (
+        "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",
+        "/sys/fs/cgroup/cpu/cpu.cfs_period_us",
+    ),
 )
 
 

@@ -301,12 +301,8 @@ class ProcessGroup(WorkerGroup):
         self._generations: list[int] = []
         self._owners: dict[int, tuple[ProcessWorker, bool]] = {}
         self._poller = Poller()
-        self._num_cores = num_cores()
-
-    def _longest_spin(self) -> float:
-        """Return the seconds for which to poll: longer if this thread has a core that no worker needs."""
-        num_busy = sum(worker.is_busy for worker in self._processes)
-        return LONG_SPIN_SECONDS if num_busy < self._num_cores else SPIN_SECONDS
+        # who waits for all may poll for longer if there is a core that none of them needs
+        self._longest_spin = LONG_SPIN_SECONDS if len(workers) < num_cores() else SPIN_SECONDS
 
     def poll(self) -> None:
         self._refresh()
