@@ -2,6 +2,7 @@
 
     python benchmarks/rare_rewards.py                 # about half an hour on 2 cores
     python benchmarks/rare_rewards.py --novelty       # swarms with and without novelty, on other tasks, too
+    python benchmarks/rare_rewards.py --corridors     # a near reward and a higher one far away: seconds
 
 A decision takes about 3,000 environment steps. Nothing but the last step of an episode is rewarded. Seeds
 begin at 100. KeyCorridorS3R3 is seen as a whole (`FullyObsWrapper`): from the agent's own view, what is
@@ -11,6 +12,7 @@ behind a door is not part of the observation.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import statistics
 import time
 from functools import partial
@@ -79,6 +81,60 @@ def compare_planners(num_seeds: int, words: list[str]) -> None:
             )
 
 
+class Corridor(gymnasium.Env[Any, int]):
+    """Cells in a row: 0.1 at the left end, next to the start, and 1 at the right end."""
+
+    def __init__(self, num_cells: int) -> None:
+        self.num_cells = num_cells
+        self.observation_space = gymnasium.spaces.Discrete(num_cells)
+        self.action_space = gymnasium.spaces.Discrete(4)  # 1 goes right, the others left
+        self.cell = 1
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.cell = 1
+        return self.cell, {}
+
+    def step(self, action: int) -> Any:
+        self.cell += 1 if action == 1 else -1
+        reward = {0: 0.1, self.num_cells - 1: 1.0}.get(self.cell, 0.0)
+        return self.cell, reward, reward > 0, False, {}
+
+
+GRAPH = planvec.MCTS(
+    num_simulations=32_768,
+    rollout_horizon=0,
+    transpositions="observation",
+    backup="max",
+    discount=0.99,
+    outcome_widening=(1.0, 0.0),
+)
+
+
+def compare_corridors(num_seeds: int) -> None:
+    """Print how many environment steps a graph search needs until it goes to the far end."""
+    print(
+        "| cells | cells and actions | one simulation at a time | 16 in flight |\n| --- | --- | --- | --- |"
+    )
+    for num_cells in (9, 17, 33, 65):
+        columns = []
+        for batch_size in (1, 16):
+            needed = []
+            for seed in range(FIRST_SEED, FIRST_SEED + num_seeds):
+                with planvec.make(partial(Corridor, num_cells), num_workers=0) as env:
+                    env.reset(seed=seed)
+                    for steps in range(num_cells, 20 * num_cells, max(1, num_cells // 8)):
+                        planner = dataclasses.replace(GRAPH, max_env_steps=steps, batch_size=batch_size)
+                        plan = planner.plan(env, seed=seed)
+                        if plan.action == 1:
+                            needed.append(plan.num_env_steps)
+                            break
+            columns.append(
+                f"{min(needed)} to {max(needed)} steps" if len(needed) == num_seeds else "not found"
+            )
+        print(f"| {num_cells} | {4 * (num_cells - 2)} | {' | '.join(columns)} |", flush=True)
+
+
 def compare_novelty(num_seeds: int) -> None:
     """Print the mean return of swarms with and without novelty."""
     print("| task | without novelty | novelty_scale=1 |\n| --- | --- | --- |")
@@ -104,8 +160,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--novelty", action="store_true")
     parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="lines with one of these")
+    parser.add_argument("--corridors", action="store_true")
     arguments = parser.parse_args()
-    if arguments.novelty:
+    if arguments.corridors:
+        compare_corridors(arguments.seeds)
+    elif arguments.novelty:
         compare_novelty(arguments.seeds)
     else:
         compare_planners(arguments.seeds, arguments.only)

@@ -209,7 +209,8 @@ def callers_time(env: planvec.BatchEnv[Any], num_rows: int) -> tuple[float, floa
 def measure_many(figures: Figures, counts: list[int]) -> None:
     """Print what it costs to ask many processes, and what planvec takes."""
     figures.text(
-        "\n| processes | bare: sockets | bare: look first | planvec, a row of CartPole each | to send | to read |"
+        "\n| processes | bare: sockets | bare: look first | planvec, a row of CartPole each | to send | to "
+        "read |"
     )
     figures.text("| --- | --- | --- | --- | --- | --- |")
     for count in counts:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -799,3 +800,69 @@ def test_a_tree_that_a_look_has_shaped_is_resumed_without_settings_of_its_own() 
         assert MCTS(num_simulations=50).resume(env, tree, seed=1).value == pytest.approx(1, rel=1e-4)
         with pytest.raises(planvec.InvalidBatchError, match="for which a look at the environment has chosen"):
             MCTS(num_simulations=50, rollout_horizon=0).resume(env, tree, seed=1)
+
+
+# -- searches that go on -----------------------------------------------------------------------------
+
+
+class Corridor(gymnasium.Env[Any, int]):
+    """A corridor with a small reward at the left end, next to the start, and a large one at the right end."""
+
+    def __init__(self, num_cells: int) -> None:
+        self.num_cells = num_cells
+        self.observation_space = gymnasium.spaces.Discrete(num_cells)
+        self.action_space = gymnasium.spaces.Discrete(4)  # 1 goes right, the others left
+        self.cell = 1
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.cell = 1
+        return self.cell, {}
+
+    def step(self, action: int) -> Any:
+        self.cell += 1 if action == 1 else -1
+        reward = {0: 0.1, self.num_cells - 1: 1.0}.get(self.cell, 0.0)
+        return self.cell, reward, reward > 0, False, {}
+
+
+GRAPH = MCTS(
+    num_simulations=8192,
+    rollout_horizon=0,
+    transpositions="observation",
+    backup="max",
+    discount=0.99,
+    outcome_widening=(1.0, 0.0),
+)
+
+
+@pytest.mark.parametrize("batch_size", [1, 16])
+@pytest.mark.parametrize(("num_cells", "steps"), [(9, 60), (17, 100), (33, 180)])
+def test_a_graph_that_knows_a_reward_finds_a_higher_one_far_away(
+    num_cells: int, steps: int, batch_size: int
+) -> None:
+    planner = dataclasses.replace(GRAPH, max_env_steps=steps, batch_size=batch_size)
+    with planvec.make(partial(Corridor, num_cells), num_workers=0) as env:
+        decision = planner.plan(env, env.reset(seed=0).state, seed=1)
+    assert decision.action == 1
+    assert decision.value == pytest.approx(0.99 ** (num_cells - 3))
+
+
+def test_no_untried_action_is_nearer_than_a_node_says() -> None:
+    """The distances that nodes hold are at most the true ones, in a graph without chance."""
+    with planvec.make("CliffWalking-v1", num_workers=0) as env:
+        planner = dataclasses.replace(GRAPH, num_simulations=120, discount=1.0, batch_size=4)
+        tree = planner.plan(env, env.reset(seed=0).state, seed=1).search_data
+    arrays, count = tree.arrays, tree.num_nodes
+    is_tried = arrays.first_outcomes[:count] >= 0
+    distances = np.where(arrays.ended[:count] | is_tried.all(axis=1), 10**9, 0)
+    for _ in range(count):
+        for node in np.flatnonzero(~arrays.ended[:count]):
+            for action in np.flatnonzero(is_tried[node]):
+                for outcome in tree.outcomes(node, action):
+                    next_one = arrays.outcome_nodes[outcome]
+                    distances[node] = min(distances[node], distances[next_one] + 1)
+    assert (distances == 0).any()
+    assert (distances > 2).any()
+    is_open = ~arrays.ended[:count]
+    assert (arrays.frontiers[:count] <= distances)[is_open].all()
+    assert arrays.frontiers[0] > 0

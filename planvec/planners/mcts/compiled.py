@@ -380,7 +380,7 @@ class SearchRun:
     def last_request(self) -> tuple[StepBatch | RolloutBatch, Outputs]:
         """Return the request that was queued last, and the memory of its answer."""
         half = int(self._shared.queue[self._counts["num_queued"] - 1])
-        first, end, _, stage, num_rows, _ = self._shared.halves.item(half)
+        first, end, _, stage, num_rows, *_ = self._shared.halves.item(half)
         is_full = num_rows == end - first
         full = self._full[half] if is_full and stage == STEPS else None
         request, outputs = full or self._request(half)

@@ -62,7 +62,7 @@ class MCTS(MCTSConfig):
     The next decisions keep the choice, unless `reuse_tree` is off; after the last case, they look again where
     they begin a new tree.
 
-    Memory: N nodes take `N * (72 + 24 A + state)` bytes, with a state as large as that of the root. PUCT adds
+    Memory: N nodes take `N * (80 + 24 A + state)` bytes, with a state as large as that of the root. PUCT adds
     8 A, legal actions A, drawn actions the size of A actions, and a transposition table (random environments,
     `transpositions`) about 400. Simulations in flight take `batch_size * 24 max_depth`. N is
     `num_simulations + 1`, besides the nodes reused from the last decision; without that limit it is

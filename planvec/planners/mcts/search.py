@@ -196,7 +196,7 @@ class TreeSearch(Search):
 
     def rows_of(self, half: int) -> slice:
         """Return the rows of the request of a half, among those of all slots."""
-        first, _, _, _, num_rows, _ = self.shared.halves.item(half)
+        first, _, _, _, num_rows, *_ = self.shared.halves.item(half)
         return slice(first, first + num_rows)
 
     def _ends_of(self, rows: slice) -> np.ndarray:

@@ -104,7 +104,10 @@ HALF = np.dtype(
         ("stage", np.int64),  # the kind of its request
         ("num_rows", np.int64),  # the rows of its request
         ("num_new", np.int64),  # the new nodes of its last answer that functions of the user evaluate
-    ]
+        ("explores", np.bool_),  # whether its simulations go to the nearest untried actions
+        ("num_found", np.int64),  # the outcomes that its simulations were the first to find
+    ],
+    align=True,
 )
 SLOT = np.dtype(
     [
@@ -481,6 +484,38 @@ def _best(
     return best
 
 
+NOWHERE = 1 << 30  # distance to an untried action that cannot be reached
+
+
+@jit()
+def _nearest_untried(tree: TreeArrays, node: int) -> tuple[Any, Any, Any]:
+    """Return the way to the nearest action that was not tried: action, outcome, and distance in actions."""
+    # The outcome is -1 where the action itself was not tried; the action is -1 if there is no way.
+    # It goes by the distances of the next nodes, which may be too short: whoever follows them writes what he
+    # finds, and so arrives in the end (LRTA*, Korf 1990, "Real-time heuristic search").
+    edges, outcomes, use_legal = tree.edges, tree.outcomes, tree.legal.shape == tree.edges.shape
+    nearest, way, distance = np.int64(-1), np.int64(-1), np.int64(NOWHERE)
+    action: Any = np.int64(tree.nodes[node].starts)
+    num_actions = edges.shape[1]
+    for _ in range(num_actions):
+        if not use_legal or tree.legal[node, action]:
+            edge = edges[node, action]
+            outcome = edge.first_outcomes
+            if outcome < 0:
+                if edge.edge_unobserved == 0:
+                    return action, np.int64(-1), np.int64(0)
+                nearest, way, distance = action, np.int64(-1), np.int64(0)  # in flight
+            while outcome >= 0:
+                child = tree.nodes[outcomes[outcome].outcome_nodes]
+                if not (child.ended or child.proven) and child.frontiers + 1 < distance:
+                    nearest, way, distance = action, np.int64(outcome), np.int64(child.frontiers + 1)
+                outcome = outcomes[outcome].next_outcomes
+        action = action + 1 if action + 1 < num_actions else 0
+    if distance > tree.counters[NUM_NODES]:  # farther than any node can be
+        return np.int64(-1), np.int64(-1), np.int64(NOWHERE)
+    return nearest, way, distance
+
+
 @jit()
 def _draw_outcome(first: int, outcomes: np.ndarray, counters: NDArray[np.int64], seed: int) -> int:
     """Draw one of the outcomes of an action, with the frequencies of their samples."""
@@ -521,6 +556,7 @@ def select(memory: Pointer[Shared], half: int) -> int:
     # Outcome and node have the same index: the next node is known without waiting for the outcome to load.
     is_tree = chance == SINGLE and not rules.backs_up_values
     halves = len(halving.sequence) > 0
+    explores = group.explores and not widens and not halves
     for number in range(num_rows):
         slot = rows[first + number].slot
         depth = slots[slot].depth
@@ -536,8 +572,11 @@ def select(memory: Pointer[Shared], half: int) -> int:
                 if use_legal:  # so many legal ones
                     width = _width(tree.legal, index, width)
             start = node.starts if node.starts < width else 0
-            action = -1
-            if halves and depth == 0:
+            action: Any = np.int64(-1)
+            way: Any = np.int64(-1)
+            if explores:
+                action, way, node.frontiers = _nearest_untried(tree, index)
+            elif halves and depth == 0:
                 number_begun = num_begun + number
                 is_past = number_begun >= len(halving.sequence)
                 action = halving_action(tree, halving, -1 if is_past else halving.sequence[number_begun])
@@ -553,13 +592,14 @@ def select(memory: Pointer[Shared], half: int) -> int:
                 action = _best(tree, rules, index, start, width, factor, log_total)
             edge = edges[index, action]
             outcome: Any = np.int64(edge.first_outcomes)
-            if chance == SINGLE:
-                if outcome < 0 and edge.edge_unobserved > 0:
-                    status = COLLIDED
-                    break
+            if way >= 0:
+                outcome = way
+            elif outcome < 0 and edge.edge_unobserved > 0 and (chance == SINGLE or explores):
+                status = COLLIDED
+                break
             elif chance == OPEN_LOOP:
                 outcome = np.int64(-1)
-            elif outcome >= 0:
+            elif chance != SINGLE and outcome >= 0:
                 tries = edge.edge_visits + edge.edge_unobserved + 1
                 if edge.edge_samples < _allowed(rules.outcome_widening, tries):
                     outcome = np.int64(-1)
@@ -718,7 +758,7 @@ def init_node(tree: TreeArrays, node: Any, rules: Rules) -> None:
     edges = tree.edges
     num_actions = edges.shape[1]
     record = tree.nodes[node]
-    record.visits = record.unobserved = 0
+    record.visits = record.unobserved = record.frontiers = 0
     record.values = record.raw_values = 0.0
     record.ended = record.pending = record.proven = False
     record.players = 0
@@ -844,6 +884,7 @@ def add_steps(code: object, memory: Pointer[Shared], steps: Steps, keys: NDArray
         result = tree.outcomes[outcome]
         if outcome == counters[NUM_OUTCOMES]:
             counters[NUM_OUTCOMES] += 1
+            group.num_found += 1
             result.outcome_nodes = node
             result.outcome_rewards = reward
             result.outcome_discounts = discount
@@ -1045,6 +1086,8 @@ def _update_values(tree: TreeArrays, node: int, raw_weight: int, is_max: bool) -
             best = max(best, edge.edge_values)
     if not nodes[node].proven:
         nodes[node].values = best if is_max else total_value / num_visits
+    if is_max:
+        nodes[node].frontiers = _nearest_untried(tree, node)[2]
 
 
 @jit()
@@ -1177,6 +1220,10 @@ def begin(code: object, memory: Pointer[Shared], half: int) -> int:
         shared.rows[slot].slot = slot
         slots[slot].depth = paths[slot, 0].node = 0  # at the root
     group.num_rows = num_allowed
+    # Where the last simulations found nothing new, the next ones go to the nearest untried actions.
+    is_stale = counts.num_simulations > 0 and group.num_found == 0
+    group.explores = rules.backs_up_max and is_stale and not group.explores
+    group.num_found = 0
     count = select(memory, half)
     if count == 0:
         return NONE  # every action worth a simulation is in flight

@@ -99,6 +99,8 @@ class TreeArrays(_Records):
     players = _Field("nodes", np.int8)  # the player to move; 0 at ends, and where there is one player
     # whether the value is exactly known though the episode goes on (`value_bounds`)
     proven = _Field("nodes", np.bool_)
+    # number of actions up to the nearest one that was not tried, as far as known; `NOWHERE`: there is none
+    frontiers = _Field("nodes", np.int32)
     starts = _Field("nodes", np.int32)  # the action that wins ties; further ones follow it cyclically
     parents = _Field("nodes", np.int32)  # the first parent; -1 for the root
     parent_actions = _Field("nodes", np.int32)  # the action of that parent
