@@ -1343,3 +1343,31 @@ def test_an_observation_that_a_codec_computes_wrongly_is_mentioned() -> None:
         assert "observation" in (env.state_dtype.names or ())
     with planvec.make(Counter, codec=CounterCodec, num_workers=0) as env:
         assert "observation" not in (env.state_dtype.names or ())
+
+
+class Row(gymnasium.Env[Any, Any]):
+    """Three places in a row, without a limit of time."""
+
+    observation_space = gymnasium.spaces.Discrete(3)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.place = 1
+        return 1, {}
+
+    def step(self, action: Any) -> Any:
+        self.place = min(max(self.place + int(action) - 1, 0), 2)
+        return self.place, 0.0, False, False, {}
+
+
+def test_states_without_a_limit_of_time_do_not_depend_on_the_number_of_steps() -> None:
+    with PlanEnv(Row) as env:
+        first = env.step_batch([0, 1, 2]).new_states
+        later = env.step_batch([1, 0, 2], first, dt=5).new_states
+    assert first[0] == later[0]
+    assert first[0] != first[1]
+    assert later[1] == first[0]
+    with PlanEnv(lambda: gymnasium.wrappers.TimeLimit(Row(), 60)) as env:
+        first = env.step_batch([0]).new_states
+        assert first[0] != env.step_batch([1], first).new_states[0]

@@ -16,7 +16,7 @@ from marks import slow_after
 
 import planvec
 from planvec import MCTS
-from planvec.planners.mcts.tree import AS_GIVEN, GRAPH, SHORT_ROLLOUTS, Tree
+from planvec.planners.mcts.tree import AS_GIVEN, GRAPH, SHORT_ROLLOUTS, STATES, Tree
 
 PLANNER = MCTS(max_env_steps=1000)
 LAKE: dict[str, Any] = {"map_name": "8x8", "is_slippery": False}
@@ -141,10 +141,62 @@ def test_a_look_that_changes_nothing_costs_its_steps_only() -> None:
     assert same_plans(small, explicit)  # too few steps for a look
 
 
-@pytest.mark.parametrize("env_id", slow_after(1, ["CartPole-v1", "CliffWalking-v1"]))
-def test_workers_kills_and_compiled_steps_do_not_change_what_is_chosen(env_id: str) -> None:
+class HiddenKey(gymnasium.Env[Any, Any]):
+    """Places in a row. The door at the right end opens for who has a key from the left end: not seen."""
+
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, num_places: int = 9) -> None:
+        self.observation_space = spaces.Discrete(num_places)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.place, self.has_key = 3, False
+        return 3, {}
+
+    def step(self, action: Any) -> Any:
+        last = int(self.observation_space.n) - 1
+        self.place = min(max(self.place + int(action) - 1, 0), last)
+        self.has_key |= self.place == 0
+        opens = self.has_key and self.place == last
+        return self.place, float(opens), opens, False, {}
+
+
+@pytest.mark.parametrize("num_places", [9, 15])
+def test_a_key_that_observations_do_not_show_is_found(
+    num_places: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level("INFO", "planvec"),
+        planvec.make(lambda: HiddenKey(num_places), num_workers=0) as env,
+    ):
+        episode = planvec.run_episode(env, MCTS(max_env_steps=2000), seed=0, max_steps=60)
+        plan = MCTS(max_env_steps=2000).plan(env, env.reset(seed=0).state, seed=0)
+    assert plan.search_data.kind.choice == STATES
+    assert "the observations do not show the whole state" in caplog.text
+    assert (episode.total_return, episode.num_steps) == (1.0, 3 + num_places - 1)  # no step too many
+
+
+class Slippery(HiddenKey):
+    """The same row, seen as a whole, in which one of five steps goes the other way."""
+
+    def step(self, action: Any) -> Any:
+        is_turned = self.np_random.random() < 0.2
+        return super().step(2 - int(action) if is_turned else action)
+
+
+def test_what_happens_by_chance_is_not_taken_for_something_hidden() -> None:
+    for seed in range(5):
+        with planvec.make(Slippery, num_workers=0) as env:
+            plan = MCTS(max_env_steps=2000, num_simulations=10).plan(env, env.reset(seed=0).state, seed=seed)
+        assert plan.search_data.kind.choice == AS_GIVEN
+
+
+@pytest.mark.parametrize("env_id", slow_after(1, ["CartPole-v1", "CliffWalking-v1", HiddenKey]))
+def test_workers_kills_and_compiled_steps_do_not_change_what_is_chosen(env_id: Any) -> None:
     planner, plans = MCTS(max_env_steps=1000, num_simulations=200), []
-    for num_workers, compiled in ((0, False), (0, True), (2, False), (2, False)):
+    in_process = ((0, False), (0, True if isinstance(env_id, str) else None))  # some have no kernel
+    for num_workers, compiled in (*in_process, (2, False), (2, False)):
         with planvec.make(env_id, num_workers=num_workers, compiled=compiled) as env:
             state = env.reset(seed=0).state
             if len(plans) == 3:

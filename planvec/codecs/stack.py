@@ -538,7 +538,9 @@ class StackCodec(StateCodec):
             values = [(value[0], *value[2:]) for value in values]
             size = records.itemsize
             tails = [record.tobytes() for record in records]
-        columns = zip(values, rows.elapsed, rows.terminated, rows.truncated, strict=True)
+        # without a time limit, states that differ only in their number of steps are equal
+        elapsed = rows.elapsed if self.time_limit else [0] * len(out)
+        columns = zip(values, elapsed, rows.terminated, rows.truncated, strict=True)
         for row, (saved, tail, report) in enumerate(zip(columns, tails, reports, strict=True)):
             data, known = pickle.dumps(saved, protocol=5) + tail, split_report(report, self._has_player)
             out[row] = SavedState(data, self.format.origin, size, *known)

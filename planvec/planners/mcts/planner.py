@@ -53,7 +53,11 @@ class MCTS(MCTSConfig):
       equal observations share a node, there are no rollouts, each action is sampled once, and values are
       backed up as maxima. Not so with a `discount` of 1 where a step paid and the episode went on: values
       would grow with every turn in a cycle. Each action costs a millionth of the value: of equal returns
-      the sooner one wins.
+      the sooner one wins. Before it does so, the look goes on, up to three times as long and a third of the
+      budget, with actions that lead each walk to where it has not been.
+    - If the same action after the same observation paid something else then or ended the episode, or gave
+      other results in more than 2 % of the first cases, though not by chance, and states repeat as well,
+      the same holds, but equal states share a node. A line in the log says so.
     - If all rewards are equal and positive and half of the walks end the episode, then a return only counts
       the steps until random play fails, and rollouts take 5 steps.
     - In all other cases, and with a budget that is too small for two walks, the search is a tree with

@@ -6,9 +6,11 @@ Letters: A actions, N nodes.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import pickle
 import time
+from collections import Counter
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
@@ -25,6 +27,7 @@ from planvec.planners.mcts.tree import (
     OPEN_LOOP,
     SHORT_ROLLOUTS,
     SINGLE,
+    STATES,
     Tree,
     TreeKind,
     bytes_per_node,
@@ -32,7 +35,7 @@ from planvec.planners.mcts.tree import (
 )
 from planvec.planners.root_actions import list_actions, space_leaves
 from planvec.planners.search import StepRequest, check_answer, send_steps, takes_deadlines
-from planvec.rows import ACTION_MASK_FIELD, PLAYER_FIELD, BatchStepper, has_players, is_fixed
+from planvec.rows import ACTION_MASK_FIELD, PLAYER_FIELD, BatchStepper, has_players, is_fixed, state_keys
 
 _BYTES_OF_OBJECT = 160  # memory of a `SavedState`, besides its data
 
@@ -228,9 +231,11 @@ def _capacity(
     return num_used + wanted
 
 
+_log = logging.getLogger("planvec")
+
 # -- Chooses what a search does where its settings leave it open, by a look at the environment.
 #
-# A look is a few short random walks from the root. What they show decides between three ways to search, as
+# A look is a few short random walks from the root. What they show decides between four ways to search, as
 # `MCTS` describes them. A tree keeps the number of the choice in its `TreeKind`, so that the next decisions,
 # and a search that goes on from a file, need no look of their own.
 #
@@ -254,6 +259,10 @@ def observation_keys(space: Space[object], observations: object, num_rows: int) 
 
 _NUM_WALKS, _NUM_STEPS = 6, 24  # W and T, at most
 _SHARE = 1 / 6  # part of the budget of a decision that a look may take
+# Where states with equal observations would be shared, a look goes on: up to this part of the budget in all,
+# and so many times what it took before
+_CHECK_SHARE, _CHECK_TIMES = 1 / 3, 2
+_NUM_AGAIN = 32  # steps with other seeds that tell chance from what observations hide
 _SHORT_HORIZON = 5
 # part of its value that each step of a graph costs: of two ways to the same return, the shorter one wins
 _STEP_COST = 1e-6
@@ -275,7 +284,7 @@ def with_choice(config: MCTSConfig, number: int) -> MCTSConfig:
     return dataclasses.replace(
         config,
         rollout_horizon=0,
-        transpositions="observation",
+        transpositions="observation" if number == GRAPH else True,
         backup="max",
         discount=config.discount * (1.0 - _STEP_COST),
         outcome_widening=_ONE_OUTCOME if is_default else config.outcome_widening,
@@ -286,7 +295,7 @@ def choose(
     config: MCTSConfig, env: BatchStepper, state: np.ndarray, generator: np.random.Generator
 ) -> tuple[int, int]:
     """Choose the way to search from a state, by a look: W random walks of at most T steps."""
-    # Returns `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`; and the environment steps that the look took.
+    # Returns the number of the choice, and the environment steps that the look took.
     limits = [config.max_env_steps, config.num_planned]
     per_simulation = (1, config.dt + config.rollout_steps)
     steps = (limit * each for limit, each in zip(limits, per_simulation, strict=True) if limit is not None)
@@ -300,59 +309,176 @@ def choose(
     if config.max_seconds is not None and takes_deadlines(env):
         deadline = started + _SHARE * config.max_seconds
     # A spawned generator: a search as given draws the same numbers with and without a look.
-    generator = generator.spawn(1)[0]
-    states = state.repeat(num_walks)
-    keys: list[Hashable] = [*observation_keys(env.observation_space, env.observe(state), 1)] * num_walks
-    times = {keys[0]: 0}  # observation -> the time of its first visit
-    results: dict[tuple[Hashable, int], tuple[Any, int]] = {}  # -> result, and the time of the first one
-    rewards: set[float] = set()  # the different ones
-    num_env_steps = num_transitions = 0
-    num_revisits = 0  # number of transitions to an observation that was seen before, at another time
-    # number of transitions with an observation and an action that were seen before, at another time, and had
-    # the same result then; and of those that had another result then
-    num_confirmed = num_contradicted = 0
-    num_ended = 0  # number of walks that ended the episode
-    num_paid = 0  # number of transitions with a reward above 0 after which the episode went on
-    for step in range(_NUM_STEPS):
-        indices = generator.integers(len(listed), size=len(states))
-        seeds = generator.integers(0, 2**64, len(states), dtype=np.uint64) if env.is_stochastic else None
-        request = StepRequest(listed[indices], states, config.dt, seeds)
-        out = send_steps(env, [request], {} if deadline is None else {"deadline": deadline}).result()
-        check_answer(request, out, True)
-        num_env_steps += int(np.maximum(out.infos["num_steps"], 0).sum())
-        if deadline is not None and out.infos["num_steps"].min() < 0:
-            break  # time is up
-        after = observation_keys(env.observation_space, out.observations, len(states))
-        columns = (keys, indices.tolist(), after, out.rewards.tolist(), out.terminated.tolist())
-        for key, action, new_key, reward, terminated in zip(*columns, strict=True):
-            rewards.add(reward)
-            num_transitions += 1
-            num_revisits += times.setdefault(new_key, step + 1) != step + 1
-            result, first_time = results.setdefault((key, action), ((new_key, reward, terminated), step))
-            is_same = result == (new_key, reward, terminated)
-            num_confirmed += is_same and first_time != step
-            num_contradicted += not is_same
-            num_ended += terminated
-            num_paid += reward > 0 and not terminated
-        going_on = np.flatnonzero(~(out.terminated | out.truncated))
-        is_late = (
-            config.max_seconds is not None and time.perf_counter() - started > _SHARE * config.max_seconds
-        )
-        if not len(going_on) or is_late:
-            break
-        assert out.new_states is not None
-        states, keys = out.new_states[going_on], [after[row] for row in going_on.tolist()]
-    number = AS_GIVEN
+    look = _Look(config, env, state, num_walks, listed, generator.spawn(1)[0], started, deadline)
+    look.walk(_NUM_STEPS, is_random=True)
     # Values of a graph that are not discounted grow without bounds where a cycle pays: each turn adds to
     # them.
-    has_values = config.discount < 1 or not num_paid
-    repeats = num_revisits >= _MIN_REVISITED * num_transitions
-    is_consistent = num_contradicted <= _MAX_CONTRADICTED * num_confirmed
-    if has_values and repeats and num_confirmed >= _MIN_CONFIRMED and is_consistent:
-        number = GRAPH
-    elif len(rewards) == 1 and min(rewards) > 0 and 2 * num_ended >= num_walks:
+    has_values = config.discount < 1 or not look.num_paid
+    number = AS_GIVEN
+    if has_values and look.repeats():
+        is_consistent = look.is_consistent()
+        if is_consistent:
+            # What observations hide takes longer to show: a key that was picked up, a door that it opens.
+            # Only what matters counts: partial views of a grid differ in much that does not.
+            left = min(_CHECK_SHARE * budget - look.num_env_steps, _CHECK_TIMES * look.num_env_steps)
+            look.walk(int(left) // (num_walks * config.dt), is_random=False)
+            is_consistent = not look.num_severe
+        if is_consistent:
+            number = GRAPH
+        elif look.states_repeat() and not look.saw_chance():
+            number = STATES
+            _log.info(
+                "MCTS: the same action after equal observations had different results: the observations do "
+                "not show the whole state. Nodes are shared by states"
+            )
+    elif len(look.rewards) == 1 and min(look.rewards) > 0 and 2 * look.num_ended >= num_walks:
         number = SHORT_ROLLOUTS  # only survival counts
-    return number, num_env_steps
+    return number, look.num_env_steps
+
+
+class _Look:
+    """Walks from a root, and what they have shown."""
+
+    def __init__(
+        self,
+        config: MCTSConfig,
+        env: BatchStepper,
+        state: np.ndarray,
+        num_walks: int,
+        actions: np.ndarray,  # all that there are
+        generator: np.random.Generator,
+        started: float,
+        deadline: float | None,
+    ) -> None:
+        self._config, self._env, self._actions, self._generator = config, env, actions, generator
+        self._started, self._deadline = started, deadline
+        self._num_walks = num_walks
+        self._root, self._root_key = state, observation_keys(env.observation_space, env.observe(state), 1)[0]
+        self._states, self._keys = state.repeat(num_walks), [self._root_key] * num_walks
+        self._step = 0
+        self._times = {self._root_key: 0}  # observation -> the time of its first visit
+        # observation and action -> result, the time of the first one, and the state before it
+        self._results: dict[tuple[Hashable, int], tuple[Any, int, np.ndarray]] = {}
+        self._contradicted: tuple[Hashable, int] | None = None  # the last one that had another result later
+        # how often each walk has been at an observation
+        self._visits: list[Counter[Hashable]] = [Counter() for _ in range(num_walks)]
+        self.rewards: set[float] = set()  # the different ones
+        self.num_env_steps = self._num_transitions = 0
+        self._num_revisits = (
+            0  # number of transitions to an observation that was seen before, at another time
+        )
+        self._state_times: dict[Hashable, int] = {}  # state -> the time of its first visit
+        self._num_same_states = 0  # number of transitions to a state that was seen before, at another time
+        # number of transitions with an observation and an action that were seen before, at another time, and
+        # had the same result then; of those that had another result then; and of these, those that paid much
+        # more or less, or ended the episode
+        self._num_confirmed = self._num_contradicted = self.num_severe = 0
+        self.num_ended = 0  # number of walks that ended the episode
+        self.num_paid = 0  # number of transitions with a reward above 0 after which the episode went on
+
+    def repeats(self) -> bool:
+        """Return whether observations and actions repeat, so that nodes could be shared."""
+        is_dense = self._num_revisits >= _MIN_REVISITED * self._num_transitions
+        return is_dense and self._num_confirmed >= _MIN_CONFIRMED
+
+    def states_repeat(self) -> bool:
+        """Return whether states repeat like observations do. Those that count steps do not."""
+        return self._num_same_states >= _MIN_REVISITED * self._num_revisits
+
+    def is_consistent(self) -> bool:
+        """Return whether the same action after equal observations had the same results, but for a few."""
+        return self._num_contradicted <= _MAX_CONTRADICTED * self._num_confirmed
+
+    def saw_chance(self) -> bool:
+        """Return whether a step that had different results has them from the same state, too."""
+        if not self._env.is_stochastic or self._contradicted is None:
+            return False
+        (new_key, reward, terminated), _, state = self._results[self._contradicted]
+        actions = np.repeat(self._actions[[self._contradicted[1]]], _NUM_AGAIN, axis=0)
+        seeds = self._generator.integers(0, 2**64, _NUM_AGAIN, dtype=np.uint64)
+        request = StepRequest(actions, state.repeat(_NUM_AGAIN), self._config.dt, seeds)
+        out = send_steps(self._env, [request]).result()
+        self.num_env_steps += int(out.infos["num_steps"].sum())
+        after = observation_keys(self._env.observation_space, out.observations, _NUM_AGAIN)
+        results = zip(after, out.rewards.tolist(), out.terminated.tolist(), strict=True)
+        return any(result != (new_key, reward, terminated) for result in results)
+
+    def walk(self, num_steps: int, is_random: bool) -> None:
+        """Take steps of all walks: random actions, or those that lead a walk to where it has not been."""
+        config, env, late = self._config, self._env, _SHARE * (self._config.max_seconds or math.inf)
+        for _ in range(num_steps):
+            if not is_random:  # those that have ended begin anew
+                num_new = self._num_walks - len(self._keys)
+                self._states = np.concatenate([self._states, self._root.repeat(num_new)])
+                self._keys = self._keys + [self._root_key] * num_new
+                self._visits += [Counter() for _ in range(num_new)]
+            states, keys = self._states, self._keys
+            indices = self._generator.integers(len(self._actions), size=len(states))
+            if not is_random:
+                indices = np.array([self._to_new_places(*pair) for pair in enumerate(indices.tolist())])
+            seeds = (
+                self._generator.integers(0, 2**64, len(states), dtype=np.uint64)
+                if env.is_stochastic
+                else None
+            )
+            request = StepRequest(self._actions[indices], states, config.dt, seeds)
+            options = {} if self._deadline is None else {"deadline": self._deadline}
+            out = send_steps(env, [request], options).result()
+            check_answer(request, out, True)
+            self.num_env_steps += int(np.maximum(out.infos["num_steps"], 0).sum())
+            if self._deadline is not None and out.infos["num_steps"].min() < 0:
+                return  # time is up
+            after = observation_keys(env.observation_space, out.observations, len(states))
+            columns = (keys, indices.tolist(), after, out.rewards.tolist(), out.terminated.tolist())
+            for row, transition in enumerate(zip(*columns, strict=True)):
+                self._add(states[row : row + 1], *transition)
+            assert out.new_states is not None
+            for state_key in state_keys(out.new_states):
+                first_time = self._state_times.setdefault(state_key, self._step)
+                self._num_same_states += first_time != self._step
+            self._step += 1
+            for visits, key in zip(self._visits, after, strict=True):
+                visits[key] += 1
+            going_on = np.flatnonzero(~(out.terminated | out.truncated))
+            self._visits = [self._visits[row] for row in going_on.tolist()]
+            self._states, self._keys = out.new_states[going_on], [after[row] for row in going_on.tolist()]
+            is_over = is_random and not len(going_on)
+            if is_over or time.perf_counter() - self._started > late:
+                return
+
+    def _to_new_places(self, walk: int, first: int) -> int:
+        """Return the action after which a walk has been least often; of equals, the next from `first` on."""
+        # So that a walk comes far, with whatever it has picked up on the way.
+        key, number, visits = self._keys[walk], len(self._actions), self._visits[walk]
+
+        def num_visits(action: int) -> int:
+            known = self._results.get((key, action % number))
+            return 0 if known is None else visits[known[0][0]]
+
+        return min(range(first, first + number), key=num_visits) % number
+
+    def _add(
+        self,
+        state: np.ndarray,
+        key: Hashable,
+        action: int,
+        new_key: Hashable,
+        reward: float,
+        terminated: bool,
+    ) -> None:
+        self.rewards.add(reward)
+        self._num_transitions += 1
+        self._num_revisits += self._times.setdefault(new_key, self._step + 1) != self._step + 1
+        result = new_key, reward, terminated
+        first, first_time, _ = self._results.setdefault((key, action), (result, self._step, state))
+        self._num_confirmed += result == first and first_time != self._step
+        if result != first:
+            self._num_contradicted += 1
+            pays_else = abs(reward - first[1]) > 0.5 * max(abs(reward), abs(first[1]))
+            self.num_severe += terminated != first[2] or pays_else
+            self._contradicted = key, action
+        self.num_ended += terminated
+        self.num_paid += reward > 0 and not terminated
 
 
 def advance_by_observation(env: BatchStepper, tree: Tree, action: object, state: np.ndarray) -> Tree | None:

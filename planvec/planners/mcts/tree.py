@@ -27,7 +27,7 @@ from planvec.rows import arrays_of_states, damage_named, read_arrays, state_keys
 # an action has one outcome; a node for each of its outcomes; one node for all of its outcomes
 SINGLE, NODES, OPEN_LOOP = 0, 1, 2
 # what a look at the environment has chosen: nothing; shorter rollouts; a graph of observations
-AS_GIVEN, SHORT_ROLLOUTS, GRAPH = 0, 1, 2
+AS_GIVEN, SHORT_ROLLOUTS, GRAPH, STATES = range(4)
 
 
 class TreeKind(NamedTuple):
@@ -40,7 +40,7 @@ class TreeKind(NamedTuple):
     chance: int  # `SINGLE`, `NODES` or `OPEN_LOOP`
     discount: float  # factor per environment step
     dt: int  # environment steps for which an action is repeated
-    choice: int = AS_GIVEN  # `AS_GIVEN`, `SHORT_ROLLOUTS` or `GRAPH`
+    choice: int = AS_GIVEN  # `AS_GIVEN`, `SHORT_ROLLOUTS`, `GRAPH` or `STATES`
 
     @property
     def is_tree(self) -> bool:
@@ -464,7 +464,7 @@ class Tree:
             and 0 <= kind.discount <= 1
             and isinstance(kind.dt, int)
             and kind.dt >= 1
-            and kind.choice in range(AS_GIVEN, GRAPH + 1)
+            and kind.choice in range(AS_GIVEN, STATES + 1)
         )
         if not is_right:
             raise ValueError(f"kind: expected the settings of a search, got {arrays['kind']!s:.200}")
