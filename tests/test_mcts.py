@@ -866,3 +866,67 @@ def test_no_untried_action_is_nearer_than_a_node_says() -> None:
     is_open = ~arrays.ended[:count]
     assert (arrays.frontiers[:count] <= distances)[is_open].all()
     assert arrays.frontiers[0] > 0
+
+
+class RandomWays(gymnasium.Env[Any, int]):
+    """Places from which every action leads to one of a few others, by chance; reward 1 in the last one."""
+
+    def __init__(self, num_places: int, num_actions: int, num_ways: int) -> None:
+        self.observation_space = gymnasium.spaces.Discrete(num_places)
+        self.action_space = gymnasium.spaces.Discrete(num_actions)
+        self.ways = np.random.default_rng(5).integers(num_places, size=(num_places, num_actions, num_ways))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.place = 0
+        return 0, {}
+
+    def step(self, action: int) -> Any:
+        ways = self.ways[self.place, action]
+        self.place = int(ways[self.np_random.integers(len(ways))])
+        is_last = self.place == self.observation_space.n - 1
+        return self.place, float(is_last), is_last, False, {}
+
+
+@pytest.mark.parametrize(("num_places", "num_actions", "batch_size"), [(40, 2, 8), (60, 1, 16)])
+def test_nothing_stays_in_flight_where_steps_are_random(
+    num_places: int, num_actions: int, batch_size: int
+) -> None:
+    planner = dataclasses.replace(
+        GRAPH, num_simulations=400, batch_size=batch_size, outcome_widening=(1.0, 0.5)
+    )
+    with planvec.make(partial(RandomWays, num_places, num_actions, 3), num_workers=0) as env:
+        state = env.reset(seed=0).state
+        for seed in range(6):
+            tree = planner.plan(env, state, seed=seed).search_data
+            assert not tree.arrays.edge_unobserved[: tree.num_nodes].any()
+            assert not tree.arrays.unobserved[: tree.num_nodes].any()
+
+
+def test_an_action_without_a_prior_is_not_taken_to_find_something_new() -> None:
+    def priors(observations: np.ndarray) -> np.ndarray:
+        return np.repeat([[0.0, 0.3, 0.3, 0.4]], len(observations), axis=0)
+
+    planner = dataclasses.replace(GRAPH, num_simulations=200, selection="puct", prior_fn=priors)
+    tree = plan(planner, "FrozenLake-v1", is_slippery=False).search_data
+    assert tree.arrays.edge_visits[: tree.num_nodes, 1].any()
+    assert not tree.arrays.edge_visits[: tree.num_nodes, 0].any()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize(
+    "planner", [GRAPH, MCTS(backup="max", rollout_horizon=8)], ids=["graph", "tree with rollouts"]
+)
+def test_several_roots_of_a_graph_give_the_plans_that_each_gives_alone(
+    planner: MCTS, num_workers: int
+) -> None:
+    planner = dataclasses.replace(planner, num_simulations=300)
+    options = {"is_slippery": False}
+    with planvec.make("FrozenLake-v1", num_workers=num_workers, env_kwargs=options) as env:
+        states = np.repeat(env.reset(seed=0).state, 4)
+        states["cell"] = [0, 1, 4, 8]
+        for seed in range(4):
+            seeds = [10 * seed + number for number in range(4)]
+            together = planner.plan_batch(env, states, seeds=seeds)
+            for state, one, decision in zip(states, seeds, together, strict=True):
+                assert same_plans(planner.plan(env, state, seed=one), decision)

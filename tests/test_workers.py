@@ -384,6 +384,19 @@ def test_a_caller_polls_for_longer_if_there_are_fewer_workers_than_cores(
             assert env._backend._group._longest_spin == seconds  # type: ignore[attr-defined]
 
 
+def test_a_caller_with_a_timeout_does_not_poll_beyond_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "num_cores", lambda: 2)
+    seconds: list[float] = []
+    with planvec.make("CartPole-v1", num_workers=1) as env:
+        group = env._backend._group  # type: ignore[attr-defined]
+        monkeypatch.setattr(group._poller, "spin", lambda poll, longest: seconds.append(longest) or poll(0))
+        promise = env.step_batch(np.zeros(1, np.int64), blocking=False)
+        group.wait(1e-3)
+        group.wait(1.0)
+        promise()
+    assert seconds[:2] == [1e-3, channel.LONG_SPIN_SECONDS]
+
+
 def test_who_may_poll_for_longer_does_not_sleep_through_a_wait_of_milliseconds(clock: Clock) -> None:
     poller = channel.Poller()
     clock.arrives_at = clock.now + 3e-3
@@ -394,7 +407,8 @@ def test_who_may_poll_for_longer_does_not_sleep_through_a_wait_of_milliseconds(c
 @pytest.mark.parametrize(
     ("texts", "limit"),
     [
-        (["150000 100000\n"], 2),
+        (["450000 100000\n"], 4),
+        (["250000 100000\n"], 2),
         (["max 100000\n"], 64),
         (["50000", "100000"], 1),
         (["-1", "100000"], 64),
@@ -410,7 +424,7 @@ def test_the_quota_of_a_container_limits_the_number_of_cores(
     monkeypatch.setattr(system, "_QUOTAS", (tuple(map(str, paths)),))
     monkeypatch.setattr(system.os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
     assert system.num_cores() == limit
-    assert system.default_num_workers() == max(limit - 1, 1) if limit != 2 else 2
+    assert system.default_num_workers() == {64: 63, 4: 3, 2: 2, 1: 1}[limit]
 
 
 def warns() -> str:

@@ -292,6 +292,10 @@ def drive(
     # The roots of `plan_batch` share the time, of which preparing them takes a part: none is cut.
     if max_seconds is not None and len(searches) == 1 and searches[0].may_be_cut and takes_deadlines(env):
         options = {"deadline": started + max_seconds}
+    # Searches that began nothing when they were asked. What they begin depends on how often they are asked:
+    # so that each root has the plan that it has alone, they are not asked again before an answer of their own
+    # has arrived.
+    is_blocked = [False] * len(searches)
     # the requests of each batch, and the promise of its answer, in the order of sending
     batches: deque[tuple[list[_Pending], Promise[Any]]] = deque()
 
@@ -342,7 +346,8 @@ def drive(
             # would always arrive together, and the workers would be idle while both are processed.
             members, before = [], sum([search.num_simulations for search in searches])
             for number, search in enumerate(searches):
-                if search.stop_reason is None and num_in_flight[number] < search.num_in_flight:
+                has_room = num_in_flight[number] < search.num_in_flight
+                if search.stop_reason is None and has_room and not is_blocked[number]:
                     simulation = search.simulate()
                     if not isinstance(simulation, GeneratorType):
                         raise TypeError(
@@ -352,7 +357,11 @@ def drive(
                         )
                     members.append(_Pending(number, simulation, None))
                     num_in_flight[number] += 1
+            counts_before = {one.number: searches[one.number].num_simulations for one in members}
             members = go_on(members, [None] * len(members))
+            asking = {member.number for member in members}
+            for number, count in counts_before.items():
+                is_blocked[number] = number not in asking and searches[number].num_simulations == count
             if members:
                 send(members)
             has_completed = sum([search.num_simulations for search in searches]) > before
@@ -366,6 +375,7 @@ def drive(
             members, complete = [], []
             for member, answer in zip(*_answered(*batches.popleft()), strict=True):
                 search, request = searches[member.number], member.request
+                is_blocked[member.number] = False
                 check_answer(request, answer, search.averages)
                 is_step = isinstance(request, StepRequest)
                 counts = answer.infos["num_steps"] if is_step else answer.num_steps

@@ -458,6 +458,10 @@ class Shooting(SearchPlanner):
         """Return the sequence `[L, *action shape]` whose first action is taken: that of the best return."""
         return best
 
+    def final(self, distribution: Distribution, best: np.ndarray) -> Distribution:
+        """Return the distribution that a plan holds, given the best sequence of all iterations."""
+        return distribution
+
     def _search_class(self) -> type[Search]:
         return ShootingSearch
 
@@ -582,8 +586,6 @@ class ShootingSearch(Search):
             statistics = action_statistics(space, first_actions, returns)
         if self._mask is not None:
             self._distribution = self._distribution.restricted(self._mask[0])
-        if isinstance(self._distribution, Uniform):
-            self._distribution = self._distribution.refit(best[None], 0.0)
         has_learned = not math.isnan(self._value)
         chosen = self._planner.choose(self._distribution, best) if has_learned or self._is_warm else best
         return Plan(
@@ -597,7 +599,7 @@ class ShootingSearch(Search):
             best_num_steps=best_num_steps,
             best_return=self._best_return,
             depth_histogram=np.bincount(np.concatenate(self._num_steps)),
-            search_data=self._distribution,
+            search_data=self._planner.final(self._distribution, best),
         )
 
     def _plan_without(self) -> Plan:
@@ -647,11 +649,14 @@ class RandomShooting(Shooting):
 
     # With `max_seconds`, the sequences are drawn and rolled out in parts, each twice as large as the one
     # before: to draw thousands of them takes milliseconds, which are lost where only a few are rolled out.
+    # Where steps are not random and the time suffices, the plan is that without a limit.
 
     @property
     def num_iterations(self) -> int:  # type: ignore[override] # a constant of the base class
         """Number of parts."""
-        return 1 if self.max_seconds is None else (self.num_trajectories // _FIRST_PART).bit_length() or 1
+        if self.max_seconds is None:
+            return 1
+        return max(1, (int(self.num_trajectories) // _FIRST_PART).bit_length())
 
     @property
     def num_planned(self) -> int:
@@ -677,6 +682,10 @@ class RandomShooting(Shooting):
     ) -> tuple[Distribution, float]:
         """Return the distribution: there is nothing to learn. The best sequence gives its own return."""
         return distribution, math.nan
+
+    def final(self, distribution: Distribution, best: np.ndarray) -> Distribution:
+        """Return the distribution with the best sequence."""
+        return distribution.refit(best[None], 0.0)
 
 
 @dataclass(frozen=True)

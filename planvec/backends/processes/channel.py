@@ -4,7 +4,7 @@ A frame is a header of fixed size (ticket, verb, slot, rows, length) and a paylo
 empty, since data of fixed size lies in the slab. Sockets were chosen by measurement
 (`benchmarks/signalling.py`): pipes, eventfds and semaphores take the same time, most of which is to wake a
 process on another core (20 us each way); but a socket reports the exit of the other side at once, and needs
-no name. `Channel.wait` avoids the wake-up: it polls the socket for some microseconds before it sleeps,
+no name. `Channel.wait` avoids the wake-up: it polls the socket for a while before it sleeps,
 where there is an idle core.
 """
 
@@ -41,7 +41,7 @@ Poll = Callable[..., list[tuple[int, int]]]  # the method `poll` of `select.poll
 
 
 class Poller:
-    """Waits for messages: polls for some microseconds where that is faster, and then sleeps."""
+    """Waits for messages: polls for a while where that is faster, and then sleeps."""
 
     # It polls if the wait before was short, and nobody else needs the core. Both are measured, since they
     # depend on what the other side does and on other programs: after each poll the core is offered, and a

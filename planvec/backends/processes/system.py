@@ -99,7 +99,7 @@ _QUOTAS = (
 
 
 def num_cores() -> int:
-    """Return the number of cores that this process may use: of its affinity mask, and of its container."""
+    """Return the number of whole cores that this process may use: of its affinity mask, and its container."""
     try:
         cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS
@@ -108,7 +108,7 @@ def num_cores() -> int:
         with contextlib.suppress(OSError, ValueError):  # no such file, or no limit: "max"
             quota, period = map(int, " ".join(Path(path).read_text() for path in paths).split())
             if quota > 0 and period > 0:  # -1 is no limit, too
-                cores = min(cores, -(-quota // period))
+                cores = min(cores, max(1, quota // period))
     return cores
 
 

@@ -301,7 +301,7 @@ class ProcessGroup(WorkerGroup):
         self._generations: list[int] = []
         self._owners: dict[int, tuple[ProcessWorker, bool]] = {}
         self._poller = Poller()
-        # who waits for all may poll for longer if there is a core that none of them needs
+        # The caller may poll for longer if there is a core that no worker needs.
         self._longest_spin = LONG_SPIN_SECONDS if len(workers) < num_cores() else SPIN_SECONDS
 
     def poll(self) -> None:
@@ -313,8 +313,11 @@ class ProcessGroup(WorkerGroup):
 
     def wait(self, timeout: float | None) -> bool:
         self._refresh()
-        events = self._poller.spin(self._poll.poll, self._longest_spin)
+        started, longest = time.monotonic(), self._longest_spin
+        events = self._poller.spin(self._poll.poll, longest if timeout is None else min(longest, timeout))
         now = time.monotonic()
+        if timeout is not None:
+            timeout = max(0.0, timeout - (now - started))
         if not events or now >= self._next_clock_check:
             self._check_clock()
         if not events:

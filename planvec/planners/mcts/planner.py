@@ -195,5 +195,8 @@ class MCTS(MCTSConfig):
         config = self._for_states(env, tree.states[:1])
         number = tree.kind.choice if config.is_adaptive else AS_GIVEN
         shaped, state = with_choice(config, number), tree.states[:1]
-        search = TreeSearch(shaped, number, env, state, generator, tree, None, is_new_root=False)
-        return self._plans(env, [search], started, callback)[0]
+        # without a name, so that it is freed with the list
+        searches: list[Search] = [
+            TreeSearch(shaped, number, env, state, generator, tree, None, is_new_root=False)
+        ]
+        return self._plans(env, searches, started, callback)[0]

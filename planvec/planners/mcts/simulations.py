@@ -491,8 +491,9 @@ NOWHERE = 1 << 30  # distance to an untried action that cannot be reached
 def _nearest_untried(tree: TreeArrays, node: int) -> tuple[Any, Any, Any]:
     """Return the way to the nearest action that was not tried: action, outcome, and distance in actions."""
     # The outcome is -1 where the action itself was not tried; the action is -1 if there is no way.
-    # It goes by the distances of the next nodes, which may be too short: whoever follows them writes what he
-    # finds, and so arrives in the end (LRTA*, Korf 1990, "Real-time heuristic search").
+    # It goes by the distances of the next nodes, which may be wrong: too short where they are old, and too
+    # long where a tried action had a new outcome by chance. Each simulation that follows them corrects those
+    # on its way, so that one arrives in the end (LRTA*, Korf 1990, "Real-time heuristic search").
     edges, outcomes, use_legal = tree.edges, tree.outcomes, tree.legal.shape == tree.edges.shape
     nearest, way, distance = np.int64(-1), np.int64(-1), np.int64(NOWHERE)
     action: Any = np.int64(tree.nodes[node].starts)
@@ -542,7 +543,7 @@ def select(memory: Pointer[Shared], half: int) -> int:
     # The rows whose selections end at an action to step become the rows of the half. The others end at nodes
     # whose values are known. Also written: counts in flight of the tree, and paths from their last node on.
     # Returns the number of simulations before the first collision. Collisions exist only with `SINGLE`
-    # outcomes.
+    # outcomes, and where simulations that have just begun go to untried actions.
     shared: Shared = value_at(memory)
     tree, rules, halving, group = shared.tree, shared.rules, shared.halving, shared.halves[half]
     slots, paths, rows = shared.slots, shared.paths, shared.rows
@@ -556,12 +557,14 @@ def select(memory: Pointer[Shared], half: int) -> int:
     # Outcome and node have the same index: the next node is known without waiting for the outcome to load.
     is_tree = chance == SINGLE and not rules.backs_up_values
     halves = len(halving.sequence) > 0
-    explores = group.explores and not widens and not halves
+    # Only from the root on, and where an untried action is as good as any other.
+    may_explore = group.explores and not (widens or halves or use_priors)
     for number in range(num_rows):
         slot = rows[first + number].slot
         depth = slots[slot].depth
         index: Any = np.int64(paths[slot, depth].node)
         status = RESOLVED
+        explores = may_explore and depth == 0
         node = nodes[index]
         while not (node.ended or node.proven) and depth < rules.max_depth:
             total = node.visits + node.unobserved
@@ -1220,13 +1223,15 @@ def begin(code: object, memory: Pointer[Shared], half: int) -> int:
         shared.rows[slot].slot = slot
         slots[slot].depth = paths[slot, 0].node = 0  # at the root
     group.num_rows = num_allowed
-    # Where the last simulations found nothing new, the next ones go to the nearest untried actions.
-    is_stale = counts.num_simulations > 0 and group.num_found == 0
-    group.explores = rules.backs_up_max and is_stale and not group.explores
-    group.num_found = 0
+    # Where the last simulations of the half found nothing new, the next ones go to the nearest untried
+    # actions.
+    explored, is_stale = group.explores, group.num_simulations > 0 and group.num_found == 0
+    group.explores = rules.backs_up_max and is_stale and not explored
     count = select(memory, half)
     if count == 0:
+        group.explores = explored
         return NONE  # every action worth a simulation is in flight
+    group.num_found = 0
     counts.num_started += count
     group.num_simulations = count
     for slot in range(first, first + count):

@@ -99,7 +99,8 @@ class TreeArrays(_Records):
     players = _Field("nodes", np.int8)  # the player to move; 0 at ends, and where there is one player
     # whether the value is exactly known though the episode goes on (`value_bounds`)
     proven = _Field("nodes", np.bool_)
-    # number of actions up to the nearest one that was not tried, as far as known; `NOWHERE`: there is none
+    # Number of actions up to the nearest one that was not tried, as far as known; a large number: there is
+    # none. Files do not hold it: a search finds it again.
     frontiers = _Field("nodes", np.int32)
     starts = _Field("nodes", np.int32)  # the action that wins ties; further ones follow it cyclically
     parents = _Field("nodes", np.int32)  # the first parent; -1 for the root
@@ -440,6 +441,7 @@ class Tree:
         """Return the tree as arrays of numbers and text, without spare capacity."""
         archive: dict[str, np.ndarray] = {"kind": np.array(json.dumps(self.kind))}
         archive |= self.arrays.used().named()
+        del archive["frontiers"]
         archive["actions"] = self.actions[: self.num_nodes] if self.kind.has_own_actions else self.actions
         if self.states is not None:
             archive |= arrays_of_states("states", self.saved_states)
@@ -483,7 +485,10 @@ class Tree:
         parts = empty_arrays(capacity, num_actions, num_depths - 1, kind)
         parts.counters[:] = counters
         parts = parts.used()
+        parts.frontiers[:] = 0
         for name, target in parts.named().items():
+            if name == "frontiers":
+                continue
             array = arrays[name]
             if array.shape != target.shape or array.dtype != target.dtype:
                 raise ValueError(
