@@ -14,14 +14,19 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import statistics
+import sys
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 from minigrid.wrappers import FullyObsWrapper
 
 import planvec
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from corridor import GRAPH, Corridor
 
 FIRST_SEED = 100
 MAX_STEPS = 100
@@ -79,36 +84,6 @@ def compare_planners(num_seeds: int, words: list[str]) -> None:
                 f"{used:,.0f} | {took:.0f} s |",
                 flush=True,
             )
-
-
-class Corridor(gymnasium.Env[Any, int]):
-    """Cells in a row: 0.1 at the left end, next to the start, and 1 at the right end."""
-
-    def __init__(self, num_cells: int) -> None:
-        self.num_cells = num_cells
-        self.observation_space = gymnasium.spaces.Discrete(num_cells)
-        self.action_space = gymnasium.spaces.Discrete(4)  # 1 goes right, the others left
-        self.cell = 1
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        super().reset(seed=seed)
-        self.cell = 1
-        return self.cell, {}
-
-    def step(self, action: int) -> Any:
-        self.cell += 1 if action == 1 else -1
-        reward = {0: 0.1, self.num_cells - 1: 1.0}.get(self.cell, 0.0)
-        return self.cell, reward, reward > 0, False, {}
-
-
-GRAPH = planvec.MCTS(
-    num_simulations=32_768,
-    rollout_horizon=0,
-    transpositions="observation",
-    backup="max",
-    discount=0.99,
-    outcome_widening=(1.0, 0.0),
-)
 
 
 def compare_corridors(num_seeds: int) -> None:

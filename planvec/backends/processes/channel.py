@@ -4,8 +4,8 @@ A frame is a header of fixed size (ticket, verb, slot, rows, length) and a paylo
 empty, since data of fixed size lies in the slab. Sockets were chosen by measurement
 (`benchmarks/signalling.py`): pipes, eventfds and semaphores take the same time, most of which is to wake a
 process on another core (20 us each way); but a socket reports the exit of the other side at once, and needs
-no name. `Channel.wait` avoids the wake-up: it polls the socket for a while before it sleeps,
-where there is an idle core.
+no name. `Channel.wait` avoids the wake-up: it polls the socket for a while before it sleeps, where there is
+an idle core.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ _SHARE = 0.4  # part of the remaining rows that a round cuts
 # its rows turn out to be expensive. A caller that continues (the second pair) submits the next range later.
 _BLOCKING, _ASYNC = (1e-3, 15e-3), (5e-3, 25e-3)
 _LONGEST_EQUAL = 25e-3  # seconds of work of a range of equal rows, which may differ from all the earlier ones
-# Seconds of the shortest range for each worker: the caller takes 40 to 70 us to send a range and to merge its
-# answer, so that it is busy for at most a third of the time and no worker waits for it.
+# Seconds of the shortest range for each worker: the caller takes 30 to 40 us to send a range and to merge its
+# answer, so that it is busy for at most a fifth of the time and no worker waits for it.
 _CALLER_SECONDS = 200e-6
 
 

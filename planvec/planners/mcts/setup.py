@@ -12,10 +12,11 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from gymnasium import Space
+from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError
 from planvec.planners.mcts.config import MCTSConfig
@@ -35,7 +36,17 @@ from planvec.planners.mcts.tree import (
 )
 from planvec.planners.root_actions import list_actions, space_leaves
 from planvec.planners.search import StepRequest, check_answer, send_steps, takes_deadlines
-from planvec.rows import ACTION_MASK_FIELD, PLAYER_FIELD, BatchStepper, has_players, is_fixed, state_keys
+from planvec.rows import (
+    ACTION_MASK_FIELD,
+    PLAYER_FIELD,
+    BatchStepper,
+    Transitions,
+    has_players,
+    is_fixed,
+    state_keys,
+)
+
+_log = logging.getLogger("planvec")
 
 _BYTES_OF_OBJECT = 160  # memory of a `SavedState`, besides its data
 
@@ -60,6 +71,9 @@ class Rules(NamedTuple):
     backs_up_values: bool = False
     # whether the value of a node is that of its best action, or the mean of its simulations
     backs_up_max: bool = False
+    # whether simulations go to the nearest untried actions where they find nothing new: not where priors, or
+    # a number of visits, say which actions are worth trying
+    explores: bool = False
     proves: bool = False  # whether exactly known values are passed up
     # the lowest and the highest return that is possible
     value_bounds: tuple[float, float] = (-math.inf, math.inf)
@@ -121,6 +135,8 @@ def make_rules(
         outcome_widening=(float(config.outcome_widening[0]), float(config.outcome_widening[1])),
         backs_up_values=kind.shares_nodes or config.backup == "max",
         backs_up_max=config.backup == "max",
+        explores=config.backup == "max"
+        and not (kind.has_priors or math.isfinite(widening[0]) or config.root_selection == "gumbel"),
         proves=config.value_bounds is not None and kind.chance == SINGLE,
         value_bounds=(float(low), float(high)),
         seed=seed,
@@ -231,8 +247,6 @@ def _capacity(
     return num_used + wanted
 
 
-_log = logging.getLogger("planvec")
-
 # -- Chooses what a search does where its settings leave it open, by a look at the environment.
 #
 # A look is a few short random walks from the root. What they show decides between four ways to search, as
@@ -305,11 +319,8 @@ def choose(
     is_open = config.is_adaptive and not has_players(state)
     if not is_open or listed is None or num_walks < 2:
         return AS_GIVEN, 0
-    started, deadline = time.perf_counter(), None
-    if config.max_seconds is not None and takes_deadlines(env):
-        deadline = started + _SHARE * config.max_seconds
     # A spawned generator: a search as given draws the same numbers with and without a look.
-    look = _Look(config, env, state, num_walks, listed, generator.spawn(1)[0], started, deadline)
+    look = _Look(config, env, state, num_walks, listed, generator.spawn(1)[0])
     look.walk(_NUM_STEPS, is_random=True)
     # Values of a graph that are not discounted grow without bounds where a cycle pays: each turn adds to
     # them.
@@ -347,26 +358,27 @@ class _Look:
         num_walks: int,
         actions: np.ndarray,  # all that there are
         generator: np.random.Generator,
-        started: float,
-        deadline: float | None,
     ) -> None:
         self._config, self._env, self._actions, self._generator = config, env, actions, generator
-        self._started, self._deadline = started, deadline
+        # `time.perf_counter()` at its end, and what batches are sent with
+        self._end = time.perf_counter() + _SHARE * (config.max_seconds or math.inf)
+        is_cut = math.isfinite(self._end) and takes_deadlines(env)
+        self._options = {"deadline": self._end} if is_cut else {}
         self._num_walks = num_walks
         self._root, self._root_key = state, observation_keys(env.observation_space, env.observe(state), 1)[0]
         self._states, self._keys = state.repeat(num_walks), [self._root_key] * num_walks
         self._step = 0
         self._times = {self._root_key: 0}  # observation -> the time of its first visit
-        # observation and action -> result, the time of the first one, and the state before it
-        self._results: dict[tuple[Hashable, int], tuple[Any, int, np.ndarray]] = {}
+        # Observation and action -> result, the time of the first one, and the state before it. A result:
+        # observation, reward, and whether the episode has ended.
+        self._results: dict[tuple[Hashable, int], tuple[tuple[Hashable, float, bool], int, np.ndarray]] = {}
         self._contradicted: tuple[Hashable, int] | None = None  # the last one that had another result later
         # how often each walk has been at an observation
         self._visits: list[Counter[Hashable]] = [Counter() for _ in range(num_walks)]
         self.rewards: set[float] = set()  # the different ones
         self.num_env_steps = self._num_transitions = 0
-        self._num_revisits = (
-            0  # number of transitions to an observation that was seen before, at another time
-        )
+        # number of transitions to an observation that was seen before, at another time
+        self._num_revisits = 0
         self._state_times: dict[Hashable, int] = {}  # state -> the time of its first visit
         self._num_same_states = 0  # number of transitions to a state that was seen before, at another time
         # number of transitions with an observation and an action that were seen before, at another time, and
@@ -393,19 +405,29 @@ class _Look:
         """Return whether a step that had different results has them from the same state, too."""
         if not self._env.is_stochastic or self._contradicted is None:
             return False
-        (new_key, reward, terminated), _, state = self._results[self._contradicted]
-        actions = np.repeat(self._actions[[self._contradicted[1]]], _NUM_AGAIN, axis=0)
-        seeds = self._generator.integers(0, 2**64, _NUM_AGAIN, dtype=np.uint64)
-        request = StepRequest(actions, state.repeat(_NUM_AGAIN), self._config.dt, seeds)
-        out = send_steps(self._env, [request]).result()
-        self.num_env_steps += int(out.infos["num_steps"].sum())
-        after = observation_keys(self._env.observation_space, out.observations, _NUM_AGAIN)
-        results = zip(after, out.rewards.tolist(), out.terminated.tolist(), strict=True)
-        return any(result != (new_key, reward, terminated) for result in results)
+        first, _, state = self._results[self._contradicted]
+        stepped = self._step_rows(np.full(_NUM_AGAIN, self._contradicted[1]), state.repeat(_NUM_AGAIN))
+        return stepped is None or any(result != first for result in stepped[1])  # None: nobody knows
+
+    def _step_rows(
+        self, indices: NDArray[np.int64], states: np.ndarray
+    ) -> tuple[Transitions, list[tuple[Hashable, float, bool]]] | None:
+        """Step rows; return their transitions and results (see `_results`), or None if time is up."""
+        env, seeds = self._env, None
+        if env.is_stochastic:
+            seeds = self._generator.integers(0, 2**64, len(states), dtype=np.uint64)
+        request = StepRequest(self._actions[indices], states, self._config.dt, seeds)
+        out = send_steps(env, [request], self._options).result()
+        check_answer(request, out, True)
+        num_steps = out.infos["num_steps"]
+        self.num_env_steps += int(np.maximum(num_steps, 0).sum())
+        if self._options and num_steps.min() < 0:
+            return None
+        keys = observation_keys(env.observation_space, out.observations, len(states))
+        return out, list(zip(keys, out.rewards.tolist(), out.terminated.tolist(), strict=True))
 
     def walk(self, num_steps: int, is_random: bool) -> None:
         """Take steps of all walks: random actions, or those that lead a walk to where it has not been."""
-        config, env, late = self._config, self._env, _SHARE * (self._config.max_seconds or math.inf)
         for _ in range(num_steps):
             if not is_random:  # those that have ended begin anew
                 num_new = self._num_walks - len(self._keys)
@@ -416,34 +438,25 @@ class _Look:
             indices = self._generator.integers(len(self._actions), size=len(states))
             if not is_random:
                 indices = np.array([self._to_new_places(*pair) for pair in enumerate(indices.tolist())])
-            seeds = (
-                self._generator.integers(0, 2**64, len(states), dtype=np.uint64)
-                if env.is_stochastic
-                else None
-            )
-            request = StepRequest(self._actions[indices], states, config.dt, seeds)
-            options = {} if self._deadline is None else {"deadline": self._deadline}
-            out = send_steps(env, [request], options).result()
-            check_answer(request, out, True)
-            self.num_env_steps += int(np.maximum(out.infos["num_steps"], 0).sum())
-            if self._deadline is not None and out.infos["num_steps"].min() < 0:
-                return  # time is up
-            after = observation_keys(env.observation_space, out.observations, len(states))
-            columns = (keys, indices.tolist(), after, out.rewards.tolist(), out.terminated.tolist())
-            for row, transition in enumerate(zip(*columns, strict=True)):
-                self._add(states[row : row + 1], *transition)
+            stepped = self._step_rows(indices, states)
+            if stepped is None:
+                return
+            out, results = stepped
+            for row, taken in enumerate(zip(keys, indices.tolist(), results, strict=True)):
+                self._add(states[row : row + 1], *taken)
             assert out.new_states is not None
             for state_key in state_keys(out.new_states):
                 first_time = self._state_times.setdefault(state_key, self._step)
                 self._num_same_states += first_time != self._step
             self._step += 1
+            after = [key for key, _, _ in results]
             for visits, key in zip(self._visits, after, strict=True):
                 visits[key] += 1
             going_on = np.flatnonzero(~(out.terminated | out.truncated))
             self._visits = [self._visits[row] for row in going_on.tolist()]
             self._states, self._keys = out.new_states[going_on], [after[row] for row in going_on.tolist()]
             is_over = is_random and not len(going_on)
-            if is_over or time.perf_counter() - self._started > late:
+            if is_over or time.perf_counter() > self._end:
                 return
 
     def _to_new_places(self, walk: int, first: int) -> int:
@@ -458,18 +471,12 @@ class _Look:
         return min(range(first, first + number), key=num_visits) % number
 
     def _add(
-        self,
-        state: np.ndarray,
-        key: Hashable,
-        action: int,
-        new_key: Hashable,
-        reward: float,
-        terminated: bool,
+        self, state: np.ndarray, key: Hashable, action: int, result: tuple[Hashable, float, bool]
     ) -> None:
+        new_key, reward, terminated = result
         self.rewards.add(reward)
         self._num_transitions += 1
         self._num_revisits += self._times.setdefault(new_key, self._step + 1) != self._step + 1
-        result = new_key, reward, terminated
         first, first_time, _ = self._results.setdefault((key, action), (result, self._step, state))
         self._num_confirmed += result == first and first_time != self._step
         if result != first:

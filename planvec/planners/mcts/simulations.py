@@ -557,14 +557,12 @@ def select(memory: Pointer[Shared], half: int) -> int:
     # Outcome and node have the same index: the next node is known without waiting for the outcome to load.
     is_tree = chance == SINGLE and not rules.backs_up_values
     halves = len(halving.sequence) > 0
-    # Only from the root on, and where an untried action is as good as any other.
-    may_explore = group.explores and not (widens or halves or use_priors)
     for number in range(num_rows):
         slot = rows[first + number].slot
         depth = slots[slot].depth
         index: Any = np.int64(paths[slot, depth].node)
         status = RESOLVED
-        explores = may_explore and depth == 0
+        explores = group.explores and depth == 0  # not where a selection goes on after a step
         node = nodes[index]
         while not (node.ended or node.proven) and depth < rules.max_depth:
             total = node.visits + node.unobserved
@@ -1062,7 +1060,7 @@ _ROUNDING = 1e-9  # how far a return may lie outside the bounds, in units of the
 
 
 @jit()
-def _update_values(tree: TreeArrays, node: int, raw_weight: int, is_max: bool) -> None:
+def _update_values(tree: TreeArrays, node: int, raw_weight: int, rules: Rules) -> None:
     """Compute the values of a node and of all its actions from those of their outcomes."""
     # In a graph, an outcome's value may also have changed by a simulation that did not pass this node.
     nodes, edges, outcomes = tree.nodes, tree.edges, tree.outcomes
@@ -1088,8 +1086,8 @@ def _update_values(tree: TreeArrays, node: int, raw_weight: int, is_max: bool) -
             num_visits += visits
             best = max(best, edge.edge_values)
     if not nodes[node].proven:
-        nodes[node].values = best if is_max else total_value / num_visits
-    if is_max:
+        nodes[node].values = best if rules.backs_up_max else total_value / num_visits
+    if rules.explores:
         nodes[node].frontiers = _nearest_untried(tree, node)[2]
 
 
@@ -1177,7 +1175,7 @@ def back_up(memory: Pointer[Shared], half: int) -> int:
             edge.edge_values = mean
             backed_up = value
             if rules.backs_up_values:
-                _update_values(tree, node, weight, rules.backs_up_max)
+                _update_values(tree, node, weight, rules)
                 backed_up = edge.edge_values
             elif not record.proven:
                 record.values += (value - record.values) / (record.visits + weight)
@@ -1226,7 +1224,7 @@ def begin(code: object, memory: Pointer[Shared], half: int) -> int:
     # Where the last simulations of the half found nothing new, the next ones go to the nearest untried
     # actions.
     explored, is_stale = group.explores, group.num_simulations > 0 and group.num_found == 0
-    group.explores = rules.backs_up_max and is_stale and not explored
+    group.explores = rules.explores and is_stale and not explored
     count = select(memory, half)
     if count == 0:
         group.explores = explored

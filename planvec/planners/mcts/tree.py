@@ -26,7 +26,7 @@ from planvec.rows import arrays_of_states, damage_named, read_arrays, state_keys
 
 # an action has one outcome; a node for each of its outcomes; one node for all of its outcomes
 SINGLE, NODES, OPEN_LOOP = 0, 1, 2
-# what a look at the environment has chosen: nothing; shorter rollouts; a graph of observations
+# what a look at the environment has chosen: nothing; shorter rollouts; a graph of observations, or of states
 AS_GIVEN, SHORT_ROLLOUTS, GRAPH, STATES = range(4)
 
 
@@ -100,7 +100,7 @@ class TreeArrays(_Records):
     # whether the value is exactly known though the episode goes on (`value_bounds`)
     proven = _Field("nodes", np.bool_)
     # Number of actions up to the nearest one that was not tried, as far as known; a large number: there is
-    # none. Files do not hold it: a search finds it again.
+    # none. Left out of `named`: a search that begins with 0 everywhere finds it again.
     frontiers = _Field("nodes", np.int32)
     starts = _Field("nodes", np.int32)  # the action that wins ties; further ones follow it cyclically
     parents = _Field("nodes", np.int32)  # the first parent; -1 for the root
@@ -125,11 +125,12 @@ class TreeArrays(_Records):
     root_squares = _Field("root_edges", np.float64)
 
     def named(self) -> dict[str, np.ndarray]:
-        """Return all arrays by name: the fields of records, and the others."""
+        """Return all arrays that files hold, by name: the fields of records, and the others."""
         arrays: dict[str, np.ndarray] = {}
         for name, array in self._asdict().items():
             names = array.dtype.names
             arrays |= {name: array} if names is None else {field: array[field] for field in names}
+        del arrays["frontiers"]
         return arrays
 
     def used(self) -> TreeArrays:
@@ -441,7 +442,6 @@ class Tree:
         """Return the tree as arrays of numbers and text, without spare capacity."""
         archive: dict[str, np.ndarray] = {"kind": np.array(json.dumps(self.kind))}
         archive |= self.arrays.used().named()
-        del archive["frontiers"]
         archive["actions"] = self.actions[: self.num_nodes] if self.kind.has_own_actions else self.actions
         if self.states is not None:
             archive |= arrays_of_states("states", self.saved_states)
@@ -487,8 +487,6 @@ class Tree:
         parts = parts.used()
         parts.frontiers[:] = 0
         for name, target in parts.named().items():
-            if name == "frontiers":
-                continue
             array = arrays[name]
             if array.shape != target.shape or array.dtype != target.dtype:
                 raise ValueError(
