@@ -101,18 +101,19 @@ def measure_lateness(
     figures.text("\n".join(["| --- | --- |" + " --- |" * len(DEADLINES), *worst]))
 
 
+PAPER: dict[str, Any] = {"std": 0.5, "temperature": 0.2, "fine": 0.0}
 QUALITY: dict[str, dict[str, planvec.Planner]] = {
     "Pendulum-v1": {
         "MCTS": planvec.MCTS(rollout_horizon=30, discount=0.98),
         "CEM": planvec.CEM(num_iterations=MANY, horizon=30),
-        "ICEM": planvec.ICEM(num_iterations=MANY, horizon=30, noise_beta=2.0),
-        "MPPI": planvec.MPPI(num_iterations=MANY, horizon=30, noise_beta=2.0),
+        "ICEM": planvec.ICEM(40, 30, dt=1, num_iterations=MANY, noise_beta=2.0),
+        "MPPI": planvec.MPPI(64, 30, dt=1, num_iterations=MANY, noise_beta=2.0, **PAPER),
     },
     "HalfCheetah-v5": {
         "MCTS": planvec.MCTS(rollout_horizon=15, dt=2),
         "CEM": planvec.CEM(num_iterations=MANY, horizon=15),
-        "ICEM": planvec.ICEM(num_iterations=MANY, horizon=15, noise_beta=0.25),
-        "MPPI": planvec.MPPI(num_iterations=MANY, horizon=15),
+        "ICEM": planvec.ICEM(40, 15, dt=1, num_iterations=MANY, noise_beta=0.25),
+        "MPPI": planvec.MPPI(64, 15, dt=1, num_iterations=MANY, noise_beta=1.0, **PAPER),
     },
 }
 

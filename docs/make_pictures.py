@@ -59,8 +59,8 @@ def sequences() -> None:
     planners = (
         planvec.RandomShooting(num_trajectories=360),
         planvec.CEM(num_trajectories=120, num_iterations=3),
-        planvec.ICEM(num_trajectories=144, num_iterations=3, noise_beta=2.0),
-        planvec.MPPI(num_trajectories=120, num_iterations=3, noise_beta=2.0),
+        planvec.ICEM(144, 30, dt=1, num_iterations=3, num_elites=10, noise_beta=2.0),
+        planvec.MPPI(120, 30, dt=1, num_iterations=3, noise_beta=2.0),
     )
     _, axes = plt.subplots(2, 2, figsize=(9, 6), sharex=True, sharey=True, layout="constrained")
     with planvec.PlanEnv("Pendulum-v1") as env:

@@ -19,6 +19,8 @@ class PlannerOptions(griffe.Extension):
         if isinstance(value, griffe.ExprCall) and str(value.function) == "option":
             default, text = value.arguments[:2]
             attr.value = default
+            if isinstance(text, griffe.ExprName):  # of several planners
+                text = attr.module[text.name].value
             self._texts[attr.path] = str(ast.literal_eval(str(text)))
 
     def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:

@@ -14,12 +14,19 @@ from gymnasium import spaces
 from marks import slow_after
 
 import planvec
-from planvec.planners.shooting import Categorical, Gaussian, colored_noise, mppi_weights, weighted_mean
+from planvec.planners.shooting import (
+    Categorical,
+    Gaussian,
+    colored_noise,
+    mppi_weights,
+    timescale_of,
+    weighted_mean,
+)
 
 RANDOM = planvec.RandomShooting(num_trajectories=12, horizon=10)
 CEM = planvec.CEM(num_trajectories=12, num_iterations=2, num_elites=4, horizon=10)
-ICEM = planvec.ICEM(num_trajectories=12, num_elites=4, horizon=10)
-MPPI = planvec.MPPI(num_trajectories=12, num_iterations=2, horizon=10)
+ICEM = planvec.ICEM(num_trajectories=12, num_iterations=3, num_elites=4, horizon=10, dt=1)
+MPPI = planvec.MPPI(num_trajectories=12, num_iterations=2, horizon=10, dt=1)
 EVERY = [RANDOM, CEM, ICEM, MPPI]
 BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 1], np.float32))
 
@@ -265,9 +272,9 @@ def test_the_linear_quadratic_optimum_is_what_the_textbook_says() -> None:
     slow_after(
         1,
         [
-            planvec.MPPI(64, 20, num_iterations=4, std=(0.5,), noise_beta=0.0),
+            planvec.MPPI(64, 20, dt=1, num_iterations=4, std=(0.5,), noise_beta=0.0),
             planvec.ICEM(
-                40, 20, num_elites=5, num_iterations=6, initial_std=(1.0,), noise_beta=0, momentum=0
+                40, 20, dt=1, num_elites=5, num_iterations=6, initial_std=(1.0,), noise_beta=0, momentum=0
             ),
         ],
     ),
@@ -286,7 +293,7 @@ def test_the_first_action_comes_close_to_the_linear_quadratic_optimum() -> None:
     gain, cost = riccati(25)
     with planvec.PlanEnv(Linear) as env:
         for planner, tolerance in (
-            (planvec.MPPI(150, 25, num_iterations=20, std=(0.3,), noise_beta=0, temperature=0.1), 0.12),
+            (planvec.MPPI(150, 25, dt=1, num_iterations=20, std=(0.3,), noise_beta=0, temperature=0.1), 0.12),
             (planvec.CEM(120, 25, num_iterations=20, num_elites=12, initial_std=(3.0,)), 0.2),
         ):
             decision = planner.plan(env, env.reset(seed=0).state, seed=0)
@@ -297,7 +304,11 @@ def test_the_first_action_comes_close_to_the_linear_quadratic_optimum() -> None:
 # -- whole plans ----------------------------------------------------------------------------------
 
 
-@every_planner
+OPEN = [planvec.ICEM(max_env_steps=400), planvec.MPPI(max_env_steps=400)]
+"""Planners that choose the horizon and the rest themselves."""
+
+
+@pytest.mark.parametrize("planner", [*EVERY, *OPEN], ids=repr)
 def test_a_plan_does_not_depend_on_the_number_of_workers_nor_on_other_roots(planner: Any) -> None:
     plans = []
     for num_workers in (0, 2):
@@ -372,7 +383,7 @@ def test_later_iterations_of_icem_are_smaller_but_hold_twice_the_elites() -> Non
         state = env.reset(seed=0).state
         for num_elites, expected in ((10, [40, 32, 26, 20]), (15, [40, 32, 30, 30])):
             spy = Spy(env)
-            planner = planvec.ICEM(num_elites=num_elites, num_iterations=4, horizon=3)
+            planner = planvec.ICEM(40, 3, dt=1, num_elites=num_elites, num_iterations=4)
             planner.plan(spy, state, seed=0)  # type: ignore[arg-type]
             assert [len(call["actions"]) for call in spy.calls] == expected
 
@@ -430,12 +441,87 @@ def test_a_reward_that_is_no_number_never_wins() -> None:
         state = env.reset(seed=0).state
         for planner in (
             planvec.CEM(40, 3, initial_std=(1.0,), execute="best"),
-            planvec.MPPI(40, 3, std=(1.0,)),
+            planvec.MPPI(40, 3, dt=1, std=(1.0,)),
         ):
             decision = planner.plan(env, state, seed=0)
             assert np.isfinite(decision.best_return)
             assert decision.action[0] <= 0
         assert np.isfinite(decision.value)
+
+
+# -- what is left open ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("half_life", [1, 6, 20])
+def test_the_time_scale_is_the_lag_at_which_half_of_the_correlation_is_left(half_life: int) -> None:
+    generator, factor = np.random.default_rng(0), 0.5 ** (1 / half_life)
+    walks = np.zeros((400, 50, 3))
+    walks[0] = generator.standard_normal((50, 3))
+    for step in range(1, 400):
+        noise = np.sqrt(1 - factor**2) * generator.standard_normal((50, 3))
+        walks[step] = factor * walks[step - 1] + noise
+    assert timescale_of(walks * [1, 1e6, 1e-6]) == pytest.approx(half_life, abs=max(1, 0.1 * half_life))
+    still = np.concatenate([walks, np.full((400, 50, 9), 7.0)], axis=-1)
+    still[200:, :20] = np.nan  # walks that have ended
+    still[3, 4] = np.inf
+    assert timescale_of(still) == pytest.approx(half_life, abs=max(1, 0.15 * half_life))
+
+
+def test_observations_that_say_nothing_have_the_time_scale_of_a_step() -> None:
+    assert timescale_of(np.full((9, 2, 3), np.nan)) == timescale_of(np.ones((9, 2, 3))) == 1
+    assert timescale_of(np.ones((1, 2, 3))) == timescale_of(np.ones((9, 2, 0))) == 1
+
+
+def test_actions_are_held_longer_where_observations_change_slowly() -> None:
+    held = {}
+    for env_id in ("Pendulum-v1", "MountainCarContinuous-v0"):
+        with planvec.make(env_id, num_workers=0) as env:
+            decision = planvec.ICEM(max_env_steps=1000).plan(env, env.reset(seed=0).state, seed=0)
+        held[env_id] = decision.search_data.dt
+        assert decision.search_data.num_actions == 12
+    assert 2 <= held["Pendulum-v1"] < held["MountainCarContinuous-v0"] <= 8
+
+
+@pytest.mark.parametrize("kind", [planvec.ICEM, planvec.MPPI, planvec.CEM, planvec.RandomShooting])
+def test_a_budget_of_steps_is_spent_where_the_numbers_are_left_open(kind: Any) -> None:
+    counts = {"num_trajectories": None, "horizon": None, "dt": None}
+    if kind is not planvec.RandomShooting:
+        counts["num_iterations"] = None
+    if kind in (planvec.ICEM, planvec.CEM):
+        counts["num_elites"] = None
+    with planvec.make("Pendulum-v1", num_workers=0) as env:
+        for budget in (200, 1000, 5000):
+            state, decision = env.reset(seed=0).state, None
+            for step in range(3):
+                decision = kind(**counts, max_env_steps=budget).plan(env, state, seed=step, previous=decision)
+                assert 0.6 * budget <= decision.num_env_steps <= 1.4 * budget
+                state = env.step_batch(decision.action[None], np.repeat(state, 1)).new_states[0]
+
+
+def test_a_look_is_taken_once_for_an_episode() -> None:
+    class Counting(Spy):
+        num_looks = 0
+
+        def step_batch(self, *args: Any, **options: Any) -> Any:
+            self.num_looks += 1
+            return self.env.step_batch(*args, **options)
+
+    with planvec.PlanEnv("Pendulum-v1") as env:
+        spy, state = Counting(env), env.reset(seed=0).state
+        first = planvec.ICEM(max_env_steps=1000).plan(spy, state, seed=0)  # type: ignore[arg-type]
+        assert spy.num_looks == 1000 // 3 // 8
+        then = planvec.ICEM(max_env_steps=1000).plan(spy, state, seed=1, previous=first)  # type: ignore[arg-type]
+        assert spy.num_looks == 1000 // 3 // 8
+        assert then.search_data.dt == first.search_data.dt > 1
+        given = planvec.ICEM(dt=5).plan(spy, state, seed=1, previous=first)  # type: ignore[arg-type]
+        assert (given.search_data.dt, spy.num_looks) == (5, 1000 // 3 // 8)
+
+
+def test_time_is_used_up_where_the_iterations_are_left_open() -> None:
+    with planvec.PlanEnv("Pendulum-v1") as env:
+        decision = planvec.ICEM(max_seconds=2.0).plan(env, env.reset(seed=0).state, seed=0)
+    assert decision.stop_reason == "max_seconds"
+    assert decision.num_simulations > 40 + 32 + 26
 
 
 # -- budgets and mistakes -------------------------------------------------------------------------
@@ -456,7 +542,7 @@ def test_a_budget_and_a_callback_stop_after_the_iteration() -> None:
     [
         (planvec.RandomShooting, {"num_trajectories": 0}),
         (planvec.RandomShooting, {"horizon": 2.0}),
-        (planvec.RandomShooting, {"dt": None}),
+        (planvec.RandomShooting, {"dt": 0}),
         (planvec.RandomShooting, {"discount": 1.1}),
         (planvec.RandomShooting, {"max_env_steps": 0}),
         (planvec.CEM, {"num_iterations": 0}),
@@ -467,7 +553,7 @@ def test_a_budget_and_a_callback_stop_after_the_iteration() -> None:
         (planvec.CEM, {"initial_std": [1.0, np.nan]}),
         (planvec.CEM, {"momentum": -0.1}),
         (planvec.CEM, {"execute": "median"}),
-        (planvec.ICEM, {"num_elites": 21}),
+        (planvec.ICEM, {"num_elites": 21, "num_trajectories": 40}),
         (planvec.ICEM, {"noise_beta": -1}),
         (planvec.MPPI, {"noise_beta": np.inf}),
         (planvec.ICEM, {"reuse": 2}),
@@ -500,9 +586,9 @@ def test_actions_that_a_planner_cannot_draw_are_refused_with_a_way_out() -> None
         (RANDOM, spaces.Tuple((BOX, BOX)), "wrap the environment"),
     ):
         with pytest.raises(planvec.UnsupportedEnvError, match=f"^action_space: .*{message}"):
-            planner.initial_distribution(space)  # type: ignore[attr-defined]
+            planner.settled().initial_distribution(space)  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=r"std: expected a number or shape \(2,\), got shape \(3,\)"):
-        planvec.MPPI(std=[1, 2, 3]).initial_distribution(BOX)
+        planvec.MPPI(std=[1, 2, 3]).settled().initial_distribution(BOX)
 
 
 def test_an_ended_state_is_refused() -> None:

@@ -6,10 +6,11 @@ Letters: B sequences, L actions of a sequence, H environment steps of a sequence
 from __future__ import annotations
 
 import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -396,37 +397,117 @@ class Gaussian(Distribution):
 # standard deviation: a fraction of half the range of a Box, or `[*action shape]` in units of the action
 Deviation = float | Sequence[Any] | NDArray[np.floating]
 
+_NUM_ACTIONS = 12  # L, where the horizon is left open
+_MIN_DT = 2  # of these, where they are left open: actions that change at every step cancel out
+_UNLIMITED = 1_000_000  # iterations of a decision that goes on until its budget is spent
+# A look at the environment: walks, their steps, and the part of the budget that they may take
+_NUM_WALKS, _WALK_STEPS, _WALK_SHARE = 8, 48, 1 / 3
+_MAX_NUMBERS = 1024  # numbers of an observation that a look compares
+
+
+def timescale_of(observations: NDArray[np.floating]) -> float:
+    """Return after how many steps the numbers of an observation have moved as far as they differ at all."""
+    # The square of what a number moves within k steps, on average, grows with k until it is twice the
+    # variance. The time scale of a number is the first k at which it is the variance: its autocorrelation is
+    # a half then. That of the observation is the median over all numbers that change.
+    # `observations`: `[T + 1, W, D]`, those of W walks; NaN after their end.
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        is_seen = np.isfinite(observations)
+        counts = is_seen.sum(axis=(0, 1))
+        numbers = np.where(is_seen, observations, 0.0)
+        means = numbers.sum(axis=(0, 1)) / counts
+        variances = (np.where(is_seen, observations - means, 0.0) ** 2).sum(axis=(0, 1)) / counts
+        changes = (variances > 0) & np.isfinite(variances)
+        numbers, is_seen, variances = numbers[..., changes], is_seen[..., changes], variances[changes]
+        times = np.full(len(variances), float(len(numbers)))
+        for lag in range(len(numbers) - 1, 0, -1):
+            both = is_seen[lag:] & is_seen[:-lag]
+            squares = np.where(both, numbers[lag:] - numbers[:-lag], 0.0) ** 2
+            is_far = squares.sum(axis=(0, 1)) >= both.sum(axis=(0, 1)) * variances
+            times[is_far & both.any(axis=(0, 1))] = lag
+    return float(np.median(times)) if len(times) else 1.0
+
+
+_TRAJECTORIES = (
+    "Number of sequences per iteration, B. None: those that `max_env_steps` pays for, in two iterations or "
+    "more (in one: RandomShooting and MPPI)."
+)
+_HORIZON = "Environment steps of a sequence, H. None: 12 `dt`."
+_DT = (
+    "Environment steps for which an action is repeated. The planner still decides at every step, so that the "
+    "repetition of an action is planned again. None: half the time scale of the observations."
+)
+_ITERATIONS = "Iterations per decision. None: as many as a budget allows."
+
+
+def _settled(number: int | None) -> int:
+    """Return a number that a settled planner has."""
+    assert number is not None
+    return number
+
 
 @dataclass(frozen=True)
 class Shooting(SearchPlanner):
     """The base class of shooting planners, which override a few methods; `ShootingSearch` owns the loop."""
 
-    num_trajectories: int = option(128, "Number of sequences per iteration, B.")
-    horizon: int = option(30, "Environment steps of a sequence, H.")
+    num_trajectories: int | None = option(128, _TRAJECTORIES)
+    horizon: int | None = option(30, _HORIZON)
     discount: float = option(1.0, "Factor per environment step, in [0, 1].")
-    dt: int = option(
-        1,
-        "Environment steps for which an action is repeated. The planner still decides at every step, so "
-        "that the repetition of an action is planned again.",
-    )
+    dt: int | None = option(1, _DT)
 
-    num_iterations = 1  # planners that learn declare it as a field
+    num_iterations = cast("int | None", 1)  # planners that learn declare it as a field
+
+    # what `num_trajectories` and `num_iterations` are without a budget, where they are left open
+    _open_counts: ClassVar[tuple[int, int]] = (128, 1)
 
     def __post_init__(self) -> None:
         """Check the fields."""
         super().__post_init__()
-        self._check_integers(1, "num_trajectories", "num_iterations", "horizon", "dt", optional=False)
+        self._check_integers(1, "num_trajectories", "num_iterations", "horizon", "dt")
         self._check_numbers(0, 1, "discount")
 
     @property
     def num_actions(self) -> int:
         """Return L."""
-        return -(-self.horizon // self.dt)
+        horizon, dt = _settled(self.horizon), _settled(self.dt)
+        return -(-horizon // dt)
 
     @property
-    def num_planned(self) -> int:
-        """Sequences of a decision, at most."""
-        return self.num_trajectories * self.num_iterations
+    def num_planned(self) -> int | None:
+        """Sequences of a decision, at most; None if a budget ends it."""
+        planner = self.settled()
+        planned = _settled(planner.num_trajectories) * _settled(planner.num_iterations)
+        return None if planned >= _UNLIMITED else planned
+
+    @property
+    def fills_budget(self) -> bool:
+        """Whether a decision has as many iterations as `max_env_steps` pays for."""
+        return self.num_iterations is None and self.max_env_steps is not None
+
+    def settled(self, timescale: float = 1.0, before: Distribution | None = None) -> Self:
+        """Return the planner with numbers for all fields that are left open."""
+        # `timescale`: See `timescale_of`. `before`: The distribution of the last decision, which has a `dt`
+        # and a horizon.
+        changes: dict[str, int] = {}
+        dt, horizon = self.dt, self.horizon
+        if dt is None:
+            changes["dt"] = dt = max(_MIN_DT, math.ceil(timescale / 2)) if before is None else before.dt
+        if horizon is None:
+            num_actions = _NUM_ACTIONS if before is None else before.num_actions
+            changes["horizon"] = horizon = num_actions * dt
+        num_trajectories, num_iterations = self._open_counts
+        if self.num_trajectories is None:
+            if self.max_env_steps is not None:
+                num_trajectories = self._share(self.max_env_steps // horizon)
+            changes["num_trajectories"] = num_trajectories
+        if self.num_iterations is None:
+            has_budget = self.max_env_steps is not None or self.max_seconds is not None
+            changes["num_iterations"] = _UNLIMITED if has_budget else num_iterations
+        return replace(self, **changes) if changes else self
+
+    def _share(self, num_sequences: int) -> int:
+        """Return how many of the sequences that a budget pays for are of the first iteration."""
+        return max(num_sequences, 2)
 
     def check_space(self, action_space: Space[object]) -> None:
         """Check that there is a distribution over actions of the space.
@@ -434,17 +515,18 @@ class Shooting(SearchPlanner):
         Raises:
             UnsupportedEnvError: There is none.
         """
-        self.initial_distribution(action_space)
+        self.settled().initial_distribution(action_space)
 
     @abstractmethod
     def initial_distribution(self, space: Space[Any]) -> Distribution:
         """Return the distribution that an episode begins with; raise where the space is not supported."""
+        # The planner is settled, as for all methods below.
 
     def propose(
         self, distribution: Distribution, generator: np.random.Generator, iteration: int
     ) -> np.ndarray:
         """Return the sequences `[B, L, *action shape]` to roll out in an iteration, from 0 on."""
-        return distribution.sample(generator, self.num_trajectories)
+        return distribution.sample(generator, _settled(self.num_trajectories))
 
     @abstractmethod
     def learn(
@@ -480,22 +562,22 @@ class ShootingSearch(Search):
         previous: Plan | None = None,
         info: dict[str, Any] | None = None,
     ) -> None:
-        # A plan of another kind of planner, with other actions or another `dt`, is ignored.
-        distribution = planner.initial_distribution(env.action_space)
-        before: Any = None if previous is None else previous.search_data
-        is_alike = type(before) is type(distribution)
-        # whether the distribution is that of the last decision
-        self._is_warm = is_alike and (before.dt, before.space) == (distribution.dt, distribution.space)
-        if self._is_warm:
-            distribution = distribution.shifted(before)
-        self._planner = planner
         self._env = env
         self._state = state
         self._mask = action_masks(env.action_space, state)
         self._generator = generator
-        self._distribution = distribution
-        self._index = distribution.action_index(planner.horizon)
         self._num_iterations = 0
+        self._open = planner  # with what it leaves open; `_planner` is settled
+        self._settle(planner.settled())
+        before: Any = None if previous is None else previous.search_data
+        # A plan of another kind of planner, with other actions or another `dt`, is ignored. What a look has
+        # chosen is in the last distribution.
+        is_alike = type(before) is type(self._distribution) and before.space == self._distribution.space
+        # whether the distribution is that of the last decision
+        self._is_warm = is_alike and (planner.dt is None or before.dt == planner.dt)
+        self._needs_look = planner.dt is None and not self._is_warm and self._mask is None
+        if self._is_warm:
+            self._settle(planner.settled(before=before), before)
         self._first_actions: list[np.ndarray] = []
         self._returns: list[NDArray[np.float64]] = []
         self._num_steps: list[NDArray[np.int64]] = []
@@ -503,9 +585,55 @@ class ShootingSearch(Search):
         self._best_return = -math.inf
         self._value = math.nan
 
+    def _settle(self, planner: Shooting, before: Any = None) -> None:
+        """Take a settled planner, and its first distribution or what follows from the last one."""
+        first = planner.initial_distribution(self._env.action_space)
+        self._planner = planner
+        self._distribution: Distribution = first if before is None else first.shifted(before)
+        self._index = self._distribution.action_index(_settled(planner.horizon))
+
+    def _look(self) -> Generator[StepRequest, Any, float]:
+        """Take random walks, and return the time scale of the observations; a generator."""
+        planner, env, num_steps = self._planner, self._env, _WALK_STEPS
+        if planner.max_env_steps is not None:
+            num_steps = min(num_steps, int(planner.max_env_steps * _WALK_SHARE) // _NUM_WALKS)
+        if num_steps < 2 or not isinstance(env.observation_space, spaces.Box):
+            return 1.0
+        end = time.perf_counter() + _WALK_SHARE * (planner.max_seconds or math.inf)
+        generator = self._generator.spawn(1)[0]
+        walks = replace(planner, dt=1, horizon=num_steps).initial_distribution(env.action_space)
+        actions = walks.sample(generator, _NUM_WALKS)
+        states, rows = np.repeat(self._state, _NUM_WALKS), np.arange(_NUM_WALKS)
+        size = math.prod(env.observation_space.shape)
+        numbers = slice(None, None, -(-size // _MAX_NUMBERS) or None)
+        first = np.asarray(env.observe(self._state)).reshape(-1)[numbers]
+        seen = np.full((num_steps + 1, _NUM_WALKS, len(first)), np.nan)
+        seen[0] = first
+        for step in range(num_steps):
+            seeds = None
+            if env.is_stochastic:
+                seeds = generator.integers(0, 2**64, len(rows), dtype=np.uint64)
+            out = yield StepRequest(actions[rows, step], states, 1, seeds)
+            seen[step + 1, rows] = np.asarray(out.observations).reshape(len(rows), -1)[:, numbers]
+            going_on = ~(out.terminated | out.truncated)
+            rows, states = rows[going_on], out.new_states[going_on]
+            if not len(rows) or time.perf_counter() > end:
+                break
+        return timescale_of(seen[: step + 2])
+
     def simulate(self) -> Simulation:
         """Draw sequences, roll them out, and fit the distribution to their returns."""
+        if self._needs_look:
+            self._needs_look = False
+            self._settle(self._open.settled((yield from self._look())))
         planner = self._planner
+        if self._open.fills_budget and self.num_simulations:
+            # Where less than half of an iteration is left, it would cost more than it may.
+            each = sum(one.sum() for one in self._num_steps) / self.num_simulations
+            left = _settled(planner.max_env_steps) - self.num_env_steps
+            if left < each * _settled(planner.num_trajectories) / 2:
+                self.stop_reason = "max_env_steps"
+                return
         if self._mask is not None:
             self._distribution = self._distribution.restricted(self._mask[0])
         sequences = planner.propose(self._distribution, self._generator, self._num_iterations)
@@ -518,7 +646,7 @@ class ShootingSearch(Search):
         if self._mask is None:
             actions = sequences[:, self._index]
             out = yield RolloutRequest(
-                states, planner.horizon, actions, seeds=seeds, discount=planner.discount
+                states, _settled(planner.horizon), actions, seeds=seeds, discount=planner.discount
             )
             # A NaN must not win, nor make the mean of other returns NaN.
             returns, num_steps = np.where(np.isnan(out.returns), -np.inf, out.returns), out.num_steps
@@ -656,23 +784,23 @@ class RandomShooting(Shooting):
         """Number of parts."""
         if self.max_seconds is None:
             return 1
-        return max(1, (int(self.num_trajectories) // _FIRST_PART).bit_length())
+        return max(1, (int(_settled(self.num_trajectories)) // _FIRST_PART).bit_length())
 
     @property
-    def num_planned(self) -> int:
+    def num_planned(self) -> int | None:
         """Sequences of a decision, at most."""
-        return self.num_trajectories
+        return self.settled().num_trajectories
 
     def initial_distribution(self, space: Space[object]) -> Uniform:
         """Return the uniform distribution."""
         check_action_space(space)
-        return Uniform.initial(space, self.num_actions, self.dt)
+        return Uniform.initial(space, self.num_actions, _settled(self.dt))
 
     def propose(
         self, distribution: Distribution, generator: np.random.Generator, iteration: int
     ) -> np.ndarray:
         """Return the sequences of a part; the last one has all that are left."""
-        num_rows = self.num_trajectories - _FIRST_PART * (2**iteration - 1)
+        num_rows = _settled(self.num_trajectories) - _FIRST_PART * (2**iteration - 1)
         if iteration < self.num_iterations - 1:
             num_rows = _FIRST_PART << iteration
         return distribution.sample(generator, num_rows)
@@ -688,12 +816,15 @@ class RandomShooting(Shooting):
         return distribution.refit(best[None], 0.0)
 
 
+_ELITES = "Number of the best sequences of an iteration that it learns from, K. None: a quarter of them."
+
+
 @dataclass(frozen=True)
 class CrossEntropy(Shooting):
     """The base class of CEM and iCEM, which fit the distribution to the best sequences, the elites."""
 
-    num_iterations: int = option(4, "Iterations per decision.")
-    num_elites: int = option(8, "Number of the best sequences of an iteration that it learns from, K.")
+    num_iterations: int | None = option(4, _ITERATIONS)
+    num_elites: int | None = option(8, _ELITES)
     initial_std: Deviation = option(
         0.5,
         "Standard deviation at the beginning of a decision, as a fraction of half the range of a Box. "
@@ -706,15 +837,38 @@ class CrossEntropy(Shooting):
     def __post_init__(self) -> None:
         """Check the fields."""
         super().__post_init__()
-        self._check_integers(2, "num_elites", optional=False)
+        self._check_integers(2, "num_elites")
         check_std(self, "initial_std")
         self._check_numbers(0, 1, "momentum")
+
+    def _check_elites(self, factor: int) -> None:
+        """Check that an iteration has at least so many times the number of elites, if both are given."""
+        num_trajectories, num_elites = self.num_trajectories, self.num_elites
+        if num_trajectories is None or num_elites is None:
+            return
+        if factor * num_elites > num_trajectories:
+            at_most = "at most" if factor == 1 else "at most half of"
+            raise ValueError(
+                f"num_elites: expected {at_most} num_trajectories ({num_trajectories}), got {num_elites}"
+            )
+
+    def _share(self, num_sequences: int) -> int:
+        # Two iterations at least; of many sequences, most serve to repeat it.
+        fewest = 2 * (self.num_elites or 2)
+        return max(min(num_sequences // 2, math.isqrt(10 * num_sequences)), fewest)
+
+    def settled(self, timescale: float = 1.0, before: Distribution | None = None) -> Self:
+        """Return the planner with numbers for all fields that are left open."""
+        planner = super().settled(timescale, before)
+        if planner.num_elites is not None:
+            return planner
+        return replace(planner, num_elites=max(2, _settled(planner.num_trajectories) // 4))
 
     def learn(
         self, distribution: Distribution, sequences: np.ndarray, returns: NDArray[np.float64]
     ) -> tuple[Distribution, float]:
         """Return the distribution fitted to the elites, and their mean return."""
-        elites = np.argsort(-returns, kind="stable")[: self.num_elites]  # of equals the first
+        elites = np.argsort(-returns, kind="stable")[: _settled(self.num_elites)]  # of equals the first
         return distribution.refit(sequences[elites], self.momentum), float(returns[elites].mean())
 
 
@@ -731,33 +885,29 @@ class CEM(CrossEntropy):
         ValueError: A number is out of range.
     """
 
-    num_trajectories: int = option(64, "Number of sequences per iteration, B.")
-    num_elites: int = option(
-        8, "Number of the best sequences of an iteration that it learns from, K: from 2 to B."
-    )
+    num_trajectories: int | None = option(64, _TRAJECTORIES)
     execute: Literal["mean", "best"] = option(
         "mean",
         '"mean" takes the first action of the mean (of the most likely sequence, where actions are '
         'discrete), "best" that of the best sequence.',
     )
 
+    _open_counts = 64, 4
+
     def __post_init__(self) -> None:
         """Check the fields."""
         super().__post_init__()
-        if self.num_elites > self.num_trajectories:
-            raise ValueError(
-                f"num_elites: expected at most num_trajectories ({self.num_trajectories}), "
-                f"got {self.num_elites}"
-            )
+        self._check_elites(1)
         if self.execute not in ("mean", "best"):
             raise ValueError(f"execute: expected 'mean' or 'best', got {self.execute!r}")
 
     def initial_distribution(self, space: Space[object]) -> Distribution:
         """Return normal distributions for a Box, else categorical ones."""
         if isinstance(space, spaces.Box):
-            return Gaussian.initial(space, self.num_actions, self.dt, self.initial_std, 0.0, "initial_std")
+            dt = _settled(self.dt)
+            return Gaussian.initial(space, self.num_actions, dt, self.initial_std, 0.0, "initial_std")
         check_action_space(space)
-        return Categorical.initial(space, self.num_actions, self.dt)
+        return Categorical.initial(space, self.num_actions, _settled(self.dt))
 
     def choose(self, distribution: Distribution, best: np.ndarray) -> np.ndarray:
         """Return the sequence that `execute` asks for."""
@@ -774,6 +924,9 @@ class ICEM(CrossEntropy):
     at least 2 K); the mean is one of the sequences of the last iteration; and the first action of the
     best sequence is taken, not that of the mean.
 
+    What is left open is chosen at the first decision of an episode, by a look: eight random walks of at most
+    48 steps, which show how fast observations change. The next decisions go on with it.
+
     Repeated elites and the mean count as sequences of an iteration. Elites are rolled out again because in a
     random environment their return is partly luck. There the best sequence may still be one that was lucky;
     the mean, which `CEM` takes, depends less on luck.
@@ -782,43 +935,44 @@ class ICEM(CrossEntropy):
         ValueError: A number is out of range.
     """
 
-    num_trajectories: int = option(40, "Number of sequences of the first iteration, B.")
-    num_iterations: int = option(3, "Iterations per decision.")
-    num_elites: int = option(
-        10, "Number of the best sequences of an iteration that it learns from, K: from 2 to half of B."
-    )
+    num_trajectories: int | None = option(None, _TRAJECTORIES)
+    horizon: int | None = option(None, _HORIZON)
+    dt: int | None = option(None, _DT)
+    num_iterations: int | None = option(None, _ITERATIONS)
+    num_elites: int | None = option(None, _ELITES)
     noise_beta: float = option(
-        1.0,
+        0.5,
         "Colour of the noise, from 0 to 10: 0 is white, 1 pink, 2 red (the paper: 0.25 for HalfCheetah, 2 "
         "to 4 for slower tasks).",
     )
     reuse: float = option(0.3, "Fraction of the elites that is rolled out again, in [0, 1].")
 
+    _open_counts = 40, 3
+
     def __post_init__(self) -> None:
         """Check the fields."""
         super().__post_init__()
-        if 2 * self.num_elites > self.num_trajectories:
-            raise ValueError(
-                f"num_elites: expected at most half of num_trajectories ({self.num_trajectories}), "
-                f"got {self.num_elites}"
-            )
+        self._check_elites(2)
         self._check_numbers(0, 1, "reuse")
         self._check_numbers(0, MAX_BETA, "noise_beta")
 
     def initial_distribution(self, space: Space[object]) -> Gaussian:
         """Return normal distributions with coloured noise."""
         return Gaussian.initial(
-            space, self.num_actions, self.dt, self.initial_std, self.noise_beta, "initial_std"
+            space, self.num_actions, _settled(self.dt), self.initial_std, self.noise_beta, "initial_std"
         )
 
     def propose(
         self, distribution: Distribution, generator: np.random.Generator, iteration: int
     ) -> np.ndarray:
         """Return the reused elites, in the last iteration the mean, and newly drawn sequences."""
-        known = [distribution.elites[: round(self.reuse * self.num_elites)]]
-        if iteration == self.num_iterations - 1:
+        num_trajectories, num_elites = _settled(self.num_trajectories), _settled(self.num_elites)
+        num_iterations = _settled(self.num_iterations)
+        known = [distribution.elites[: round(self.reuse * num_elites)]]
+        # Which one is the last is not known where a budget ends the decision: all after the first have it.
+        if iteration == num_iterations - 1 or (iteration and num_iterations == _UNLIMITED):
             known.append(distribution.mode()[None])
-        total = max(round(self.num_trajectories / _DECAY**iteration), 2 * self.num_elites)
+        total = max(round(num_trajectories / _DECAY ** min(iteration, 100)), 2 * num_elites)
         drawn = distribution.sample(generator, total - sum(map(len, known)))
         return np.concatenate([*known, drawn])
 
@@ -852,13 +1006,17 @@ class MPPI(Shooting):
     the mean to their average, weighted by `exp(return / temperature)`. It takes the first action of the mean;
     the next decision begins with the mean shifted by one step. It supports Box actions.
 
+    What is left open is chosen by a look, as by `ICEM`.
+
     Raises:
         ValueError: A number is out of range.
     """
 
-    num_trajectories: int = option(64, "Number of sequences per iteration, B.")
-    num_iterations: int = option(1, "Iterations per decision.")
-    temperature: float = option(0.2, "Above 0; with a lower one, fewer sequences determine the mean.")
+    num_trajectories: int | None = option(None, _TRAJECTORIES)
+    horizon: int | None = option(None, _HORIZON)
+    dt: int | None = option(None, _DT)
+    num_iterations: int | None = option(None, _ITERATIONS)
+    temperature: float = option(0.15, "Above 0; with a lower one, fewer sequences determine the mean.")
     relative_temperature: bool = option(
         True,
         "Whether the temperature is in units of the standard deviation of the returns of the iteration, so "
@@ -866,18 +1024,26 @@ class MPPI(Shooting):
         "paper (lambda).",
     )
     std: Deviation = option(
-        0.5,
+        0.6,
         "Standard deviation of the noise, as a fraction of half the range of a Box. "
         "Numbers `[*action shape]` are in units of the action, and need no bounds.",
     )
     noise_beta: float = option(
-        1.0, "Colour of the noise, from 0 to 10: 0 is white (the paper), 1 pink, 2 red."
+        0.5, "Colour of the noise, from 0 to 10: 0 is white (the paper), 1 pink, 2 red."
     )
+    fine: float = option(
+        1 / 3,
+        "Part of the sequences that are drawn with a quarter of `std`, for small corrections, in [0, 1]. "
+        "0: the paper.",
+    )
+
+    _open_counts = 64, 1
 
     def __post_init__(self) -> None:
         """Check the fields."""
         super().__post_init__()
         self._check_numbers(0, math.inf, "temperature")
+        self._check_numbers(0, 1, "fine")
         self._check_numbers(0, MAX_BETA, "noise_beta")
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature: expected a number above 0, got {self.temperature!r}")
@@ -885,7 +1051,19 @@ class MPPI(Shooting):
 
     def initial_distribution(self, space: Space[object]) -> Gaussian:
         """Return normal distributions, whose standard deviation does not change."""
-        return Gaussian.initial(space, self.num_actions, self.dt, self.std, self.noise_beta, "std")
+        dt = _settled(self.dt)
+        return Gaussian.initial(space, self.num_actions, dt, self.std, self.noise_beta, "std")
+
+    def propose(
+        self, distribution: Distribution, generator: np.random.Generator, iteration: int
+    ) -> np.ndarray:
+        """Return sequences about the mean, some of them near to it."""
+        assert isinstance(distribution, Gaussian)
+        num_rows = _settled(self.num_trajectories)
+        num_fine = int(self.fine * num_rows)
+        near = replace(distribution, std=distribution.std / 4)
+        drawn = distribution.sample(generator, num_rows - num_fine)
+        return np.concatenate([near.sample(generator, num_fine), drawn]) if num_fine else drawn
 
     def learn(
         self, distribution: Distribution, sequences: np.ndarray, returns: NDArray[np.float64]
