@@ -343,7 +343,7 @@ def test_a_distribution_is_fitted_if_half_of_the_sequences_are_complete(
 ) -> None:
     monkeypatch.setattr(searching, "time", SimpleNamespace(perf_counter=lambda: CLOCK.now))
     seconds = 0.01 * num_complete + 5e-3
-    planner = planvec.MPPI(num_trajectories=20, horizon=10, max_seconds=seconds)
+    planner = planvec.MPPI(20, 10, dt=1, noise_beta=1.0, max_seconds=seconds)
     with PlanEnv(Pushed, codec=CACHED) as env:
         state = np.atleast_1d(env.reset(seed=0).state)
         search: Any = planner.begin(env, state, np.random.default_rng(0))

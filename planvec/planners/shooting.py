@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -397,8 +397,11 @@ class Gaussian(Distribution):
 # standard deviation: a fraction of half the range of a Box, or `[*action shape]` in units of the action
 Deviation = float | Sequence[Any] | NDArray[np.floating]
 
-_NUM_ACTIONS = 12  # L, where the horizon is left open
-_MIN_DT = 2  # of these, where they are left open: actions that change at every step cancel out
+# What is left open is chosen by the time scale of the observations, in steps: the horizon, and its least
+# value; the time for which an action is held; and the colour of the noise, at 0 and for each step
+_HORIZON_SCALE, _MIN_HORIZON = 8, 20
+_DT_SCALE = 1 / 4
+_BETA_START, _BETA_SCALE = 0.5, 1 / 8
 _UNLIMITED = 1_000_000  # iterations of a decision that goes on until its budget is spent
 # A look at the environment: walks, their steps, and the part of the budget that they may take
 _NUM_WALKS, _WALK_STEPS, _WALK_SHARE = 8, 48, 1 / 3
@@ -408,8 +411,8 @@ _MAX_NUMBERS = 1024  # numbers of an observation that a look compares
 def timescale_of(observations: NDArray[np.floating]) -> float:
     """Return after how many steps the numbers of an observation have moved as far as they differ at all."""
     # The square of what a number moves within k steps, on average, grows with k until it is twice the
-    # variance. The time scale of a number is the first k at which it is the variance: its autocorrelation is
-    # a half then. That of the observation is the median over all numbers that change.
+    # variance. The time scale of a number is the k at which it is the variance: its autocorrelation is a half
+    # then. That of the observation is the median over all numbers that change.
     # `observations`: `[T + 1, W, D]`, those of W walks; NaN after their end.
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         is_seen = np.isfinite(observations)
@@ -418,29 +421,42 @@ def timescale_of(observations: NDArray[np.floating]) -> float:
         means = numbers.sum(axis=(0, 1)) / counts
         variances = (np.where(is_seen, observations - means, 0.0) ** 2).sum(axis=(0, 1)) / counts
         changes = (variances > 0) & np.isfinite(variances)
+        if not changes.any():
+            return 1.0
         numbers, is_seen, variances = numbers[..., changes], is_seen[..., changes], variances[changes]
-        times = np.full(len(variances), float(len(numbers)))
-        for lag in range(len(numbers) - 1, 0, -1):
+        moved = np.zeros((len(numbers), len(variances)))  # within k steps, in units of the spread
+        for lag in range(1, len(numbers)):
             both = is_seen[lag:] & is_seen[:-lag]
             squares = np.where(both, numbers[lag:] - numbers[:-lag], 0.0) ** 2
-            is_far = squares.sum(axis=(0, 1)) >= both.sum(axis=(0, 1)) * variances
-            times[is_far & both.any(axis=(0, 1))] = lag
-    return float(np.median(times)) if len(times) else 1.0
+            means = squares.sum(axis=(0, 1)) / np.maximum(both.sum(axis=(0, 1)), 1)
+            moved[lag] = np.sqrt(means / variances)
+        is_far, columns = moved >= 1, np.arange(len(variances))
+        lags = is_far.argmax(axis=0)
+        after, before = moved[lags, columns], moved[lags - 1, columns]
+        times = np.where(is_far.any(axis=0), lags - (after - 1) / (after - before), len(numbers))
+    return float(np.median(times))
 
 
 _TRAJECTORIES = (
     "Number of sequences per iteration, B. None: those that `max_env_steps` pays for, in two iterations or "
     "more (in one: RandomShooting and MPPI)."
 )
-_HORIZON = "Environment steps of a sequence, H. None: 12 `dt`."
+_HORIZON = "Environment steps of a sequence, H. None: 8 time scales of the observations, and at least 20."
 _DT = (
     "Environment steps for which an action is repeated. The planner still decides at every step, so that the "
-    "repetition of an action is planned again. None: half the time scale of the observations."
+    "repetition of an action is planned again. None: a quarter of the time scale of the observations."
+)
+_BETA = (
+    "Colour of the noise, from 0 to 10: 0 is white (MPPI's paper), 1 pink, 2 red (iCEM's paper: 0.25 for "
+    "HalfCheetah, 2 to 4 for slower tasks). None: 0.5, and 1 more for each 8 steps of the time scale."
 )
 _ITERATIONS = "Iterations per decision. None: as many as a budget allows."
 
 
-def _settled(number: int | None) -> int:
+Number = TypeVar("Number", int, float)
+
+
+def _settled(number: Number | None) -> Number:
     """Return a number that a settled planner has."""
     assert number is not None
     return number
@@ -455,7 +471,9 @@ class Shooting(SearchPlanner):
     discount: float = option(1.0, "Factor per environment step, in [0, 1].")
     dt: int | None = option(1, _DT)
 
-    num_iterations = cast("int | None", 1)  # planners that learn declare it as a field
+    # Some planners declare these as fields.
+    num_iterations = cast("int | None", 1)
+    noise_beta = cast("float | None", 0.0)
 
     # what `num_trajectories` and `num_iterations` are without a budget, where they are left open
     _open_counts: ClassVar[tuple[int, int]] = (128, 1)
@@ -465,6 +483,8 @@ class Shooting(SearchPlanner):
         super().__post_init__()
         self._check_integers(1, "num_trajectories", "num_iterations", "horizon", "dt")
         self._check_numbers(0, 1, "discount")
+        if self.noise_beta is not None:
+            self._check_numbers(0, MAX_BETA, "noise_beta")
 
     @property
     def num_actions(self) -> int:
@@ -486,15 +506,19 @@ class Shooting(SearchPlanner):
 
     def settled(self, timescale: float = 1.0, before: Distribution | None = None) -> Self:
         """Return the planner with numbers for all fields that are left open."""
-        # `timescale`: See `timescale_of`. `before`: The distribution of the last decision, which has a `dt`
-        # and a horizon.
-        changes: dict[str, int] = {}
+        # `timescale`: See `timescale_of`. `before`: The distribution of the last decision, which has the
+        # numbers that a look has chosen.
+        changes: dict[str, Any] = {}
         dt, horizon = self.dt, self.horizon
         if dt is None:
-            changes["dt"] = dt = max(_MIN_DT, math.ceil(timescale / 2)) if before is None else before.dt
+            chosen = max(1, int(timescale * _DT_SCALE))
+            changes["dt"] = dt = chosen if before is None else before.dt
         if horizon is None:
-            num_actions = _NUM_ACTIONS if before is None else before.num_actions
-            changes["horizon"] = horizon = num_actions * dt
+            num_actions = math.ceil(max(timescale * _HORIZON_SCALE, _MIN_HORIZON) / dt)
+            changes["horizon"] = horizon = dt * (num_actions if before is None else before.num_actions)
+        if self.noise_beta is None:
+            chosen_beta = min(_BETA_START + timescale * _BETA_SCALE, MAX_BETA)
+            changes["noise_beta"] = getattr(before, "noise_beta", chosen_beta)
         num_trajectories, num_iterations = self._open_counts
         if self.num_trajectories is None:
             if self.max_env_steps is not None:
@@ -575,7 +599,8 @@ class ShootingSearch(Search):
         is_alike = type(before) is type(self._distribution) and before.space == self._distribution.space
         # whether the distribution is that of the last decision
         self._is_warm = is_alike and (planner.dt is None or before.dt == planner.dt)
-        self._needs_look = planner.dt is None and not self._is_warm and self._mask is None
+        is_open = None in (planner.dt, planner.horizon, planner.noise_beta)
+        self._needs_look = is_open and not self._is_warm and self._mask is None
         if self._is_warm:
             self._settle(planner.settled(before=before), before)
         self._first_actions: list[np.ndarray] = []
@@ -940,11 +965,7 @@ class ICEM(CrossEntropy):
     dt: int | None = option(None, _DT)
     num_iterations: int | None = option(None, _ITERATIONS)
     num_elites: int | None = option(None, _ELITES)
-    noise_beta: float = option(
-        0.5,
-        "Colour of the noise, from 0 to 10: 0 is white, 1 pink, 2 red (the paper: 0.25 for HalfCheetah, 2 "
-        "to 4 for slower tasks).",
-    )
+    noise_beta: float | None = option(None, _BETA)
     reuse: float = option(0.3, "Fraction of the elites that is rolled out again, in [0, 1].")
 
     _open_counts = 40, 3
@@ -954,12 +975,16 @@ class ICEM(CrossEntropy):
         super().__post_init__()
         self._check_elites(2)
         self._check_numbers(0, 1, "reuse")
-        self._check_numbers(0, MAX_BETA, "noise_beta")
 
     def initial_distribution(self, space: Space[object]) -> Gaussian:
         """Return normal distributions with coloured noise."""
         return Gaussian.initial(
-            space, self.num_actions, _settled(self.dt), self.initial_std, self.noise_beta, "initial_std"
+            space,
+            self.num_actions,
+            _settled(self.dt),
+            self.initial_std,
+            _settled(self.noise_beta),
+            "initial_std",
         )
 
     def propose(
@@ -1028,9 +1053,7 @@ class MPPI(Shooting):
         "Standard deviation of the noise, as a fraction of half the range of a Box. "
         "Numbers `[*action shape]` are in units of the action, and need no bounds.",
     )
-    noise_beta: float = option(
-        0.5, "Colour of the noise, from 0 to 10: 0 is white (the paper), 1 pink, 2 red."
-    )
+    noise_beta: float | None = option(None, _BETA)
     fine: float = option(
         1 / 3,
         "Part of the sequences that are drawn with a quarter of `std`, for small corrections, in [0, 1]. "
@@ -1044,7 +1067,6 @@ class MPPI(Shooting):
         super().__post_init__()
         self._check_numbers(0, math.inf, "temperature")
         self._check_numbers(0, 1, "fine")
-        self._check_numbers(0, MAX_BETA, "noise_beta")
         if not 0 < self.temperature < math.inf:
             raise ValueError(f"temperature: expected a number above 0, got {self.temperature!r}")
         check_std(self, "std")
@@ -1052,7 +1074,7 @@ class MPPI(Shooting):
     def initial_distribution(self, space: Space[object]) -> Gaussian:
         """Return normal distributions, whose standard deviation does not change."""
         dt = _settled(self.dt)
-        return Gaussian.initial(space, self.num_actions, dt, self.std, self.noise_beta, "std")
+        return Gaussian.initial(space, self.num_actions, dt, self.std, _settled(self.noise_beta), "std")
 
     def propose(
         self, distribution: Distribution, generator: np.random.Generator, iteration: int
