@@ -74,7 +74,9 @@ def sequences() -> None:
 def episode() -> None:
     """An episode of Pendulum."""
     with planvec.PlanEnv("Pendulum-v1") as env:
-        save(plots.plot_episode(planvec.run_episode(env, planvec.ICEM(), seed=1)), "episode", dpi=80)
+        save(
+            plots.plot_episode(planvec.run_episode(env, planvec.ICEM(horizon=30), seed=1)), "episode", dpi=80
+        )
 
 
 def fan() -> None:
@@ -120,7 +122,7 @@ def planners() -> None:
     for env_id, planner, max_steps, title in (
         ("MountainCar-v0", planvec.Swarm(num_walkers=128, num_iterations=16, dt=(2, 16)), 200, "Swarm"),
         ("CartPole-v1", planvec.MCTS(num_simulations=128, dt=4, rollout_horizon=80), 140, "MCTS"),
-        ("Pendulum-v1", planvec.ICEM(), 140, "ICEM"),
+        ("Pendulum-v1", planvec.ICEM(horizon=30), 140, "ICEM"),
     ):
         with planvec.make(env_id, num_workers=0) as env:
             played = planvec.run_episode(env, planner, seed=100, max_steps=max_steps)

@@ -123,7 +123,7 @@ Image(film.read_bytes())
 contenders = {
     "Swarm": planvec.Swarm(num_walkers=48, num_iterations=14, dt=(2, 6)),
     "MPPI": planvec.MPPI(num_trajectories=90, horizon=30),
-    "iCEM": planvec.ICEM(),
+    "iCEM": planvec.ICEM(horizon=30),
 }
 episodes = {}
 for name, planner in contenders.items():

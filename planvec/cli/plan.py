@@ -67,13 +67,13 @@ PRESETS: dict[str, Preset] = {
     "Acrobot": Preset("swarm-wave", {"num_walkers": 100_000, "dt": (3, 6), "reward_scale": 2.0}),
     "CartPole": Preset("mcts", {"max_env_steps": 1000}),
     "CliffWalking": _STATES_REPEAT,
-    "HalfCheetah": Preset("icem", {"noise_beta": 0.25}),
-    "Hopper": Preset("icem", {"horizon": 80, "dt": 4}),
+    "HalfCheetah": Preset("icem", {"horizon": 30, "dt": 1, "noise_beta": 0.25}),
+    "Hopper": Preset("icem", {"horizon": 80, "dt": 4, "noise_beta": 1.0}),
     "LunarLander": Preset("swarm", {"num_walkers": 32, "num_iterations": 10, "dt": (2, 10)}),
     "MiniGrid-DoorKey-5x5": _STATES_REPEAT,
     "MountainCar": Preset("swarm", {"num_walkers": 128, "num_iterations": 16, "dt": (2, 16)}),
     "MountainCarContinuous": Preset("icem", {"horizon": 100, "dt": 5, "noise_beta": 2.0}),
-    "Pendulum": Preset("icem", {}),
+    "Pendulum": Preset("icem", {"horizon": 30}),
     "Taxi": _STATES_REPEAT,
 }
 
