@@ -102,6 +102,7 @@ def measure_lateness(
 
 
 PAPER: dict[str, Any] = {"std": 0.5, "temperature": 0.2, "fine": 0.0}
+"""Settings of `MPPI` with one kind of noise."""
 QUALITY: dict[str, dict[str, planvec.Planner]] = {
     "Pendulum-v1": {
         "MCTS": planvec.MCTS(rollout_horizon=30, discount=0.98),

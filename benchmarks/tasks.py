@@ -196,21 +196,19 @@ def random_return(env_id: str, max_steps: int, seed: int) -> float:
 def control_line(env_id: str, seeds: list[int]) -> str:
     """Return one line of the table of planners without settings."""
     max_steps, best = CONTROL[env_id]
-    without = [kind(max_env_steps=STEPS) for kind in (planvec.ICEM, planvec.MPPI)]
+    compared = [planvec.ICEM(max_env_steps=STEPS), planvec.MPPI(max_env_steps=STEPS), ICEM_FIXED, MPPI_FIXED]
     returns = {
         planner: [play(Task(env_id, planner, max_steps=max_steps), seed).total_return for seed in seeds]
-        for planner in [*without, ICEM_FIXED, MPPI_FIXED, *best]
+        for planner in [*compared, *best]
     }
     at_random = np.mean([random_return(env_id, max_steps, seed) for seed in seeds])
     means = {planner: float(np.mean(each)) for planner, each in returns.items()}
     winner = max(best, key=lambda planner: means[planner])
     columns = [env_id]
-    for planner in [*without, ICEM_FIXED, MPPI_FIXED, winner]:
+    for planner in [*compared, winner]:
         low, high = min(returns[planner]), max(returns[planner])
         columns.append(f"{means[planner]:,.1f} ({low:,.1f} to {high:,.1f})")
-    shares = [
-        (means[one] - at_random) / (means[winner] - at_random) for one in [*without, ICEM_FIXED, MPPI_FIXED]
-    ]
+    shares = [(means[planner] - at_random) / (means[winner] - at_random) for planner in compared]
     columns += [" / ".join(f"{share:.2f}" for share in shares), f"`{shown(winner)}`"]
     return f"| {' | '.join(columns)} |"
 

@@ -293,7 +293,12 @@ def test_the_first_action_comes_close_to_the_linear_quadratic_optimum() -> None:
     gain, cost = riccati(25)
     with planvec.PlanEnv(Linear) as env:
         for planner, tolerance in (
-            (planvec.MPPI(150, 25, dt=1, num_iterations=20, std=(0.3,), noise_beta=0, temperature=0.1), 0.12),
+            (
+                planvec.MPPI(
+                    150, 25, dt=1, num_iterations=20, std=(0.3,), noise_beta=0, temperature=0.1, fine=0
+                ),
+                0.12,
+            ),
             (planvec.CEM(120, 25, num_iterations=20, num_elites=12, initial_std=(3.0,)), 0.2),
         ):
             decision = planner.plan(env, env.reset(seed=0).state, seed=0)
@@ -521,6 +526,25 @@ def test_a_look_is_taken_once_for_an_episode() -> None:
         planned = given.plan(spy, state, seed=1, previous=first).search_data  # type: ignore[arg-type]
         assert (planned.dt, planned.num_actions, planned.noise_beta) == (5, 2, 2.0)
         assert spy.num_looks == 1000 // 3 // 8
+
+
+def test_a_look_that_was_cut_is_taken_again() -> None:
+    with planvec.make("Pendulum-v1", num_workers=0) as env:
+        state = env.reset(seed=0).state
+        hurried = planvec.ICEM(max_seconds=1e-9).plan(env, state, seed=0)
+        assert env.action_space.contains(hurried.action)
+        then = planvec.ICEM(max_env_steps=1000).plan(env, state, seed=1, previous=hurried)
+        assert same_plans(then, planvec.ICEM(max_env_steps=1000).plan(env, state, seed=1))
+
+
+@pytest.mark.parametrize("kind", [planvec.ICEM, planvec.CEM])
+@pytest.mark.parametrize("max_env_steps", [None, 100])
+def test_an_iteration_has_enough_sequences_for_the_elites_that_are_given(
+    kind: Any, max_env_steps: Any
+) -> None:
+    planner = kind(num_trajectories=None, num_elites=35, max_env_steps=max_env_steps).settled()
+    assert planner.num_trajectories == 70
+    assert kind(num_trajectories=None, num_elites=2).settled().num_trajectories >= 40
 
 
 def test_time_is_used_up_where_the_iterations_are_left_open() -> None:

@@ -499,11 +499,6 @@ class Shooting(SearchPlanner):
         planned = _settled(planner.num_trajectories) * _settled(planner.num_iterations)
         return None if planned >= _UNLIMITED else planned
 
-    @property
-    def fills_budget(self) -> bool:
-        """Whether a decision has as many iterations as `max_env_steps` pays for."""
-        return self.num_iterations is None and self.max_env_steps is not None
-
     def settled(self, timescale: float = 1.0, before: Distribution | None = None) -> Self:
         """Return the planner with numbers for all fields that are left open."""
         # `timescale`: See `timescale_of`. `before`: The distribution of the last decision, which has the
@@ -519,19 +514,17 @@ class Shooting(SearchPlanner):
         if self.noise_beta is None:
             chosen_beta = min(_BETA_START + timescale * _BETA_SCALE, MAX_BETA)
             changes["noise_beta"] = getattr(before, "noise_beta", chosen_beta)
-        num_trajectories, num_iterations = self._open_counts
         if self.num_trajectories is None:
-            if self.max_env_steps is not None:
-                num_trajectories = self._share(self.max_env_steps // horizon)
-            changes["num_trajectories"] = num_trajectories
+            affordable = None if self.max_env_steps is None else self.max_env_steps // horizon
+            changes["num_trajectories"] = self._num_of_first(affordable)
         if self.num_iterations is None:
             has_budget = self.max_env_steps is not None or self.max_seconds is not None
-            changes["num_iterations"] = _UNLIMITED if has_budget else num_iterations
+            changes["num_iterations"] = _UNLIMITED if has_budget else self._open_counts[1]
         return replace(self, **changes) if changes else self
 
-    def _share(self, num_sequences: int) -> int:
-        """Return how many of the sequences that a budget pays for are of the first iteration."""
-        return max(num_sequences, 2)
+    def _num_of_first(self, affordable: int | None) -> int:
+        """Return how many sequences the first iteration has, of those that a budget pays for (None: all)."""
+        return self._open_counts[0] if affordable is None else max(affordable, 2)
 
     def check_space(self, action_space: Space[object]) -> None:
         """Check that there is a distribution over actions of the space.
@@ -591,18 +584,16 @@ class ShootingSearch(Search):
         self._mask = action_masks(env.action_space, state)
         self._generator = generator
         self._num_iterations = 0
+        self._num_rolled_out = 0  # environment steps of all sequences
         self._open = planner  # with what it leaves open; `_planner` is settled
-        self._settle(planner.settled())
-        before: Any = None if previous is None else previous.search_data
         # A plan of another kind of planner, with other actions or another `dt`, is ignored. What a look has
         # chosen is in the last distribution.
-        is_alike = type(before) is type(self._distribution) and before.space == self._distribution.space
-        # whether the distribution is that of the last decision
-        self._is_warm = is_alike and (planner.dt is None or before.dt == planner.dt)
+        before: Any = None if previous is None else previous.search_data
+        is_usable = isinstance(before, Distribution) and before.space == env.action_space
+        if not (is_usable and planner.dt in (None, before.dt) and self._settle(before)):
+            self._settle(None)
         is_open = None in (planner.dt, planner.horizon, planner.noise_beta)
         self._needs_look = is_open and not self._is_warm and self._mask is None
-        if self._is_warm:
-            self._settle(planner.settled(before=before), before)
         self._first_actions: list[np.ndarray] = []
         self._returns: list[NDArray[np.float64]] = []
         self._num_steps: list[NDArray[np.int64]] = []
@@ -610,12 +601,14 @@ class ShootingSearch(Search):
         self._best_return = -math.inf
         self._value = math.nan
 
-    def _settle(self, planner: Shooting, before: Any = None) -> None:
-        """Take a settled planner, and its first distribution or what follows from the last one."""
+    def _settle(self, before: Any, timescale: float = 1.0) -> bool:
+        """Settle the planner, and go on with the last distribution; return whether it is of the same kind."""
+        planner = self._planner = self._open.settled(timescale, before)
         first = planner.initial_distribution(self._env.action_space)
-        self._planner = planner
-        self._distribution: Distribution = first if before is None else first.shifted(before)
+        self._is_warm = type(before) is type(first)
+        self._distribution: Distribution = first.shifted(before) if self._is_warm else first
         self._index = self._distribution.action_index(_settled(planner.horizon))
+        return self._is_warm
 
     def _look(self) -> Generator[StepRequest, Any, float]:
         """Take random walks, and return the time scale of the observations; a generator."""
@@ -649,14 +642,13 @@ class ShootingSearch(Search):
     def simulate(self) -> Simulation:
         """Draw sequences, roll them out, and fit the distribution to their returns."""
         if self._needs_look:
+            self._settle(None, (yield from self._look()))
             self._needs_look = False
-            self._settle(self._open.settled((yield from self._look())))
-        planner = self._planner
-        if self._open.fills_budget and self.num_simulations:
+        planner, limit = self._planner, self._open.max_env_steps
+        if self._open.num_iterations is None and limit is not None and self.num_simulations:
             # Where less than half of an iteration is left, it would cost more than it may.
-            each = sum(one.sum() for one in self._num_steps) / self.num_simulations
-            left = _settled(planner.max_env_steps) - self.num_env_steps
-            if left < each * _settled(planner.num_trajectories) / 2:
+            each = self._num_rolled_out / self.num_simulations
+            if limit - self.num_env_steps < each * _settled(planner.num_trajectories) / 2:
                 self.stop_reason = "max_env_steps"
                 return
         if self._mask is not None:
@@ -687,6 +679,7 @@ class ShootingSearch(Search):
         self._first_actions.append(sequences[:, 0])
         self._returns.append(returns)
         self._num_steps.append(num_steps)
+        self._num_rolled_out += int(num_steps.sum())
         row = int(returns.argmax())
         if self._best is None or returns[row] > self._best_return:
             best_counts = np.bincount(self._index[: num_steps[row]]) if counts is None else counts[row]
@@ -762,7 +755,9 @@ class ShootingSearch(Search):
             return Plan(draw_action(self._env, self._state, self._generator), math.nan)
         if self._mask is not None:
             distribution = distribution.restricted(self._mask[0])
-        return Plan(distribution.mode()[0], math.nan, search_data=distribution)
+        # Without a complete look, its numbers are chosen by none: the next decision looks again.
+        kept = None if self._needs_look else distribution
+        return Plan(distribution.mode()[0], math.nan, search_data=kept)
 
 
 def check_std(planner: Planner, name: str) -> None:
@@ -877,10 +872,11 @@ class CrossEntropy(Shooting):
                 f"num_elites: expected {at_most} num_trajectories ({num_trajectories}), got {num_elites}"
             )
 
-    def _share(self, num_sequences: int) -> int:
-        # Two iterations at least; of many sequences, most serve to repeat it.
-        fewest = 2 * (self.num_elites or 2)
-        return max(min(num_sequences // 2, math.isqrt(10 * num_sequences)), fewest)
+    def _num_of_first(self, affordable: int | None) -> int:
+        wanted = self._open_counts[0]
+        if affordable is not None:  # two iterations at least; of many sequences, most serve to repeat it
+            wanted = min(affordable // 2, math.isqrt(10 * affordable))
+        return max(wanted, 2 * (self.num_elites or 2))
 
     def settled(self, timescale: float = 1.0, before: Distribution | None = None) -> Self:
         """Return the planner with numbers for all fields that are left open."""
@@ -1057,7 +1053,7 @@ class MPPI(Shooting):
     fine: float = option(
         1 / 3,
         "Part of the sequences that are drawn with a quarter of `std`, for small corrections, in [0, 1]. "
-        "0: the paper.",
+        "0: the paper, which moves the mean farther in an iteration.",
     )
 
     _open_counts = 64, 1
