@@ -444,6 +444,55 @@ def test_lost_lives_and_negative_rewards_weigh_as_they_are_told() -> None:
     assert first(features=_every, risk_aversion=10.0, life_cost=5.0) == 1
 
 
+@pytest.mark.parametrize("planner", [IW(num_simulations=200), RolloutIW(num_simulations=200)])
+def test_the_shortest_way_is_found_where_every_step_costs_something(planner: planvec.Planner) -> None:
+    with planvec.make("CliffWalking-v1", num_workers=0) as env:
+        assert planvec.run_episode(env, planner, seed=0, max_steps=30).total_return == -13.0  # the optimum
+
+
+def test_what_follows_a_branch_costs_as_much_as_the_steps_of_the_tree_do() -> None:
+    """Actions lead on along a corridor, back to its start with a gain, or to a lost life."""
+
+    class Corridor(gymnasium.Env[Any, Any]):
+        action_space = spaces.Discrete(3)
+        observation_space = spaces.MultiDiscrete([20])
+        cost = 0.0
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            super().reset(seed=seed)
+            self.place, self.lives = 0, 50
+            return np.array([0]), {"lives": self.lives}
+
+        def step(self, action: Any) -> Any:
+            self.place = min(9, self.place + 1) if action == 0 else 0
+            self.lives -= int(action) == 2
+            gain = 1.0 if action == 1 else 0.0
+            return np.array([self.place]), gain - self.cost, False, False, {"lives": self.lives}
+
+    class Costly(Corridor):
+        cost = 0.5
+
+    def plan(make: Callable[[], gymnasium.Env[Any, Any]], **options: Any) -> planvec.Plan:
+        planner = RolloutIW(num_simulations=100, discount=0.5, subtables=False, **options)
+        with planvec.make(make, num_workers=0, info_keys=planner.info_keys) as env:
+            start = env.reset(seed=0)
+            return planner.plan(env, start.state, seed=0, info=start.info)
+
+    def deepest(cost: float, risk: float) -> float:
+        """Return what follows a branch of one action, in a tree that is 10 deep."""
+        value = 0.0
+        for _ in range(9):
+            value = cost - 100.0 * risk + 0.5 * (1 - risk) * value
+        return value
+
+    assert plan(Corridor).action_values[1] == 1.0  # what is not known costs nothing
+    assert plan(Costly).action_values[1] == pytest.approx(0.5 + 0.5 * deepest(-0.5, 0.0))
+    careful = plan(Corridor, life_cost=100.0)
+    lost = np.bincount(careful.search_data.taken[1 : careful.search_data.num_nodes])
+    assert careful.action_values[1] == pytest.approx(1.0 + 0.5 * deepest(0.0, 0.3 * lost[2] / lost.sum()))
+    assert int(careful.action) == 0  # the way on whose end is known
+
+
 class Telling(gymnasium.Env[Any, Any]):
     """Counts steps; its infos hold what a function returns for the number of steps. No life is ever lost."""
 
@@ -580,10 +629,12 @@ def test_a_tree_file_with_other_codes_is_refused(tmp_path: Any, change: Any, err
             planner.plan(env, after, seed=1, previous=load_plan(path, env))
 
 
-def naive_branches(tree: dict[str, np.ndarray], discount: float, noise: np.ndarray) -> list[np.ndarray]:
+def naive_branches(
+    tree: dict[str, np.ndarray], discount: float, noise: np.ndarray, beyond: np.ndarray
+) -> list[np.ndarray]:
     """Return the returns, values, actions, lengths and sizes of branches, in plain Python."""
     size, num_actions = tree["children"].shape
-    values, lengths, best = np.zeros(size), np.zeros(size, np.int64), np.full(size, -1, np.int64)
+    values, lengths, best = beyond.copy(), np.zeros(size, np.int64), np.full(size, -1, np.int64)
     returns, counts = np.full((size, num_actions), -np.inf), np.ones(size, np.int64)
     for node in range(size - 1, -1, -1):
         if (returns[node] > -np.inf).any():
@@ -616,8 +667,10 @@ def test_branches_are_compared_as_in_plain_python(seed: int) -> None:
         parent, action = open_places[random.integers(len(open_places))]
         tree["parents"][node], tree["taken"][node], tree["children"][parent, action] = parent, action, node
     noise = random.choice([0.1, 0.5, 0.9], (size, num_actions))  # with ties
-    expected = naive_branches(tree, 0.9, noise)
+    beyond = random.choice([-1.0, 0.0, 0.0], size)
+    expected = naive_branches(tree, 0.9, noise, beyond)
     got = [np.empty_like(array) for array in expected]
+    got[1][:] = beyond
     arguments = tree["parents"], tree["taken"], tree["children"], tree["rewards"]
     best_branches(*arguments, 0.9, noise, *got)
     for one, other in zip(expected, got, strict=True):

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_SIMULATIONS = 200
 _LARGEST_REWARD = 1e300  # so large that the sum along a path is finite
+_SHARE_OF_LOSSES = 0.3  # of the lives that random steps lose, how many a search that goes on is taken to lose
 
 
 # -- The settings -------------------------------------------------------------------------------------------
@@ -129,9 +130,11 @@ class RolloutIW(WidthConfig):
     not, the rollout ends, and the node is solved; a node whose children are all solved is solved, too. The
     plan's action leads to the branch with the highest return; where no branch has one, to the longest.
 
+    A branch that does not end is taken to go on, as far as the tree is deep: each step costs as much as the
+    median one of the tree, if that is negative, and loses a life with 0.3 times the rate of the tree.
+
     It suits environments whose rewards are rare, with actions that can be listed. Where steps are random,
-    each is sampled once, so that it takes luck for skill. Where every step costs something, as in
-    CliffWalking or MountainCar, the branch that was followed least far looks best: take `MCTS` or `Swarm`.
+    each is sampled once, so that it takes luck for skill.
 
     Raises:
         ValueError: A field is out of range. The message names it.
@@ -147,7 +150,7 @@ class IW(WidthConfig):
 
     Nodes are generated level by level. One without a feature that was not seen before is not expanded, so
     that the search ends after about as many nodes as there are features, times the actions. This is IW(1).
-    It does not suit environments in which every step costs something; see `RolloutIW`.
+    Branches are compared as by `RolloutIW`.
 
     Raises:
         ValueError: A field is out of range. The message names it.
@@ -469,6 +472,26 @@ class WidthSearch(Search):
         rewards[0] = 0.0
         return rewards
 
+    def _values_beyond(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what is taken to follow each node, `[N]`, by the rewards of all nodes.
+
+        Where every step costs something, or lives are lost often, the branch that was followed least far
+        would look best. An episode that has not ended is therefore taken to go on as far as the tree is
+        deep: each step costs as much as the median one, and loses a life with a part of the tree's rate, at
+        most one in all.
+        """
+        config, tree, depths = self._config, self.tree, np.array(self.depths)
+        values = np.zeros(depths.max() + 1)  # by the number of further steps
+        if len(rewards) > 1:
+            cost = min(0.0, float(np.median(rewards[1:])))
+            lost = tree.lives[1 : len(rewards)] < tree.lives[tree.parents[1 : len(rewards)]]
+            risk = _SHARE_OF_LOSSES * float(lost.mean())
+            for steps in range(1, len(values)):  # like the returns of branches, so that equal ones are equal
+                values[steps] = (
+                    cost - risk * config.life_cost + config.discount * (1 - risk) * values[steps - 1]
+                )
+        return np.where(tree.ended[: len(depths)], 0.0, values[depths.max() - depths])
+
     def mark(self, node: int) -> bool:
         """Mark the features of a node that was not marked in this decision; return whether it is novel."""
         number = self._subtables[node]
@@ -499,14 +522,15 @@ class WidthSearch(Search):
 
         tree, discount = self.tree, self._config.discount
         size, num_actions = tree.num_nodes, len(tree.actions)
-        values, returns = np.empty(size), np.empty((size, num_actions))
+        rewards, returns = self._shaped_rewards(), np.empty((size, num_actions))
+        values = self._values_beyond(rewards)
         best, lengths, counts = np.empty((3, size), np.int64)
         noise = self._generator.random((size, num_actions))  # decides between equal branches
         best_branches(
             tree.parents[:size],
             tree.taken[:size],
             tree.children[:size],
-            self._shaped_rewards(),
+            rewards,
             float(discount),
             noise,
             returns,

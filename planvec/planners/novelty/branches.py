@@ -19,14 +19,14 @@ def best_branches(
     discount: float,
     noise: NDArray[np.float64],  # `[N, A]`, decides between equal branches
     returns: NDArray[np.float64],  # `[N, A]`, written: of the best branch; -inf where there is none
-    values: NDArray[np.float64],  # `[N]`, written: the highest return
+    values: NDArray[np.float64],  # `[N]`, what follows leaves; written for others: the highest return
     best: NDArray[np.int64],  # `[N]`, written: its action; -1 at leaves
     lengths: NDArray[np.int64],  # `[N]`, written: actions of the best branch
     counts: NDArray[np.int64],  # `[N]`, written: nodes of all branches
 ) -> None:
     """Pass the returns of the best branches up to the root."""
     num_nodes, num_actions = returns.shape
-    returns[:], values[:], best[:], lengths[:], counts[:] = -math.inf, 0.0, -1, 0, 1
+    returns[:], best[:], lengths[:], counts[:] = -math.inf, -1, 0, 1
     for node in range(num_nodes - 1, -1, -1):
         highest = -math.inf
         for action in range(num_actions):
