@@ -296,6 +296,17 @@ def test_breadth_first_search_generates_each_cell_once_by_the_shortest_way() -> 
     assert plan.best_return == pytest.approx(0.995**13)
 
 
+@pytest.mark.parametrize("planner", [IW, RolloutIW])
+def test_no_branch_is_followed_beyond_the_horizon(planner: Any) -> None:
+    with planvec.PlanEnv("CartPole-v1") as env:
+        start = env.reset(seed=0).state
+        far, near = (planner(num_simulations=3000, horizon=horizon) for horizon in (None, 7))
+        assert len(far.plan(env, start, seed=0).depth_histogram) > 10
+        plan = near.plan(env, start, seed=0)
+        assert len(plan.depth_histogram) == 8  # the root, and 7 actions
+        assert plan.stop_reason == "exhausted"
+
+
 @pytest.mark.parametrize("planner", [IW(num_simulations=60), RolloutIW(num_simulations=60, batch_size=6)])
 @pytest.mark.parametrize(
     "env_id",

@@ -67,6 +67,11 @@ class WidthConfig(SearchPlanner):
     )
     discount: float = option(0.995, "Factor per action, in [0, 1].")
     dt: int = option(1, "Environment steps for which an action is repeated.")
+    horizon: int | None = option(
+        None,
+        "Actions from the root after which a branch is not followed farther. With few steps a decision, a "
+        "short one lets more rollouts begin. None: no limit.",
+    )
     subtables: bool = option(
         True,
         "Whether features are counted apart for paths whose return has another order of magnitude (a power "
@@ -83,7 +88,7 @@ class WidthConfig(SearchPlanner):
     def __post_init__(self) -> None:
         """Check the fields."""
         super().__post_init__()
-        self._check_integers(1, "num_simulations")
+        self._check_integers(1, "num_simulations", "horizon")
         self._check_integers(1, "batch_size", "dt", optional=False)
         self._check_numbers(0, 1, "discount")
         self._check_numbers(0, np.finfo(np.float64).max, "risk_aversion", "life_cost")
@@ -505,6 +510,11 @@ class WidthSearch(Search):
         self._found[node] = found
         return len(found) > 0
 
+    def goes_on(self, node: int, is_novel: bool) -> bool:
+        """Return whether a branch is followed farther than a node."""
+        horizon = self._config.horizon
+        return is_novel and not self.tree.ended[node] and (horizon is None or self.depths[node] < horizon)
+
     def is_still_novel(self, node: int) -> bool:
         """Return whether a marked node has a feature that no shallower node has."""
         found, table = self._found[node], self._tables[self._subtables[node]]
@@ -603,7 +613,7 @@ class BreadthSearch(WidthSearch):
 
     def _look_at(self, node: int) -> None:
         """Mark a node, and let it be expanded if it is novel."""
-        if self.mark(node) and not self.tree.ended[node]:
+        if self.goes_on(node, self.mark(node)):
             self._queue.append(node)
 
 
@@ -641,7 +651,7 @@ class RolloutSearch(WidthSearch):
                 return
             nodes = yield from self.generate(steps)
             for slot, node in zip(slots, nodes, strict=True):
-                self._go_on(slot, node, self.mark(node) and not self.tree.ended[node])
+                self._go_on(slot, node, self.mark(node))
         finally:
             self._free.append(half)
 
@@ -668,14 +678,15 @@ class RolloutSearch(WidthSearch):
                 self.tree.children[node, action] = _PENDING
                 return node, action
             is_novel = self.is_still_novel if child in self._found else self.mark
-            self._go_on(slot, child, not self.tree.ended[child] and is_novel(child))
+            self._go_on(slot, child, is_novel(child))
         return None
 
     def _go_on(self, slot: int, node: int, is_novel: bool) -> None:
         """Go on with a rollout at a node, or end it there and label the node as solved."""
-        self._at[slot] = node if is_novel else 0
-        if is_novel:
+        if self.goes_on(node, is_novel):
+            self._at[slot] = node
             return
+        self._at[slot] = 0
         tree = self.tree
         self._solved.add(node)
         while node:  # and its ancestors whose children all are; those to come are below 0
