@@ -43,7 +43,7 @@ RULES: dict[str, Any] = {
     "repeat_action_probability": 0.0,
     "max_num_frames_per_episode": MAX_FRAMES,
 }
-PLANNER: dict[str, Any] = {"batch_size": 2, "subtables": False, "life_cost": 500}
+PLANNER: dict[str, Any] = {"batch_size": 2, "horizon": 20, "subtables": False, "life_cost": 500}
 """The settings of `RolloutIW` for all games, chosen on other seeds (`width.py --ideas`)."""
 NAMES = {"james_bond": "Jamesbond"}
 CALLS = "calls.json"  # calls per decision of each record

@@ -46,6 +46,7 @@ PUBLISHED = published()
 LONG = ("Freeway", "Seaquest", "Breakout")
 IDEAS: dict[str, dict[str, Any]] = {
     "all": {},
+    "no horizon": {"horizon": None},
     "16 steps in flight": {"batch_size": 16},
     "lost lives cost nothing": {"life_cost": 0.0},
     "no tree reuse": {"reuse_tree": False},
@@ -62,8 +63,9 @@ def calls_of_authors(game: str, budget: str = "0.5s") -> int:
 
 
 def planner(calls: int, is_long: bool = False) -> planvec.RolloutIW:
-    """Return the planner of all games. Many calls need subtables: without, soon nothing is new any more."""
-    return planvec.RolloutIW(num_simulations=calls, **{**PLANNER, "subtables": is_long})
+    """Return the planner of all games. Many calls reach far, and need subtables: without, soon nothing is new."""
+    changes = {"horizon": None, "subtables": True} if is_long else {}
+    return planvec.RolloutIW(num_simulations=calls, **{**PLANNER, **changes})
 
 
 def play(
