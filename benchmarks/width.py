@@ -63,7 +63,7 @@ def calls_of_authors(game: str, budget: str = "0.5s") -> int:
 
 
 def planner(calls: int, is_long: bool = False) -> planvec.RolloutIW:
-    """Return the planner of all games. Many calls reach far, and need subtables: without, soon nothing is new."""
+    """Return the planner of all games. Many calls reach far, and without subtables soon find nothing new."""
     changes = {"horizon": None, "subtables": True} if is_long else {}
     return planvec.RolloutIW(num_simulations=calls, **{**PLANNER, **changes})
 
