@@ -3,6 +3,7 @@
     python benchmarks/rare_rewards.py                 # about half an hour on 2 cores
     python benchmarks/rare_rewards.py --novelty       # swarms with and without novelty, on other tasks, too
     python benchmarks/rare_rewards.py --corridors     # a near reward and a higher one far away: seconds
+    python benchmarks/rare_rewards.py --graphs        # searches of graphs alone, on nine tasks
 
 A decision takes about 3,000 environment steps. Nothing but the last step of an episode is rewarded. Seeds
 begin at 100. KeyCorridorS3R3 is seen as a whole (`FullyObsWrapper`): from the agent's own view, what is
@@ -62,6 +63,45 @@ TASKS: dict[str, Any] = {
     "DoorKey-8x8": "MiniGrid-DoorKey-8x8-v0",
     "KeyCorridorS3R3, whole view": partial(whole, "MiniGrid-KeyCorridorS3R3-v0"),
 }
+
+
+GRAPHS: dict[str, Any] = {
+    **TASKS,
+    "FourRooms": "MiniGrid-FourRooms-v0",
+    "MultiRoom-N4-S5": "MiniGrid-MultiRoom-N4-S5-v0",
+    "LavaCrossingS9N2": "MiniGrid-LavaCrossingS9N2-v0",
+    "ObstructedMaze-1Dl, whole view": partial(whole, "MiniGrid-ObstructedMaze-1Dl-v0"),
+    "Taxi": "Taxi-v4",
+    "CliffWalking": "CliffWalking-v1",
+}
+"""Tasks whose observations repeat."""
+
+
+def compare_graphs(num_seeds: int, words: list[str]) -> None:
+    """Print the returns of searches of graphs, with a small budget and a large one."""
+    print("| task | planner | return, mean and spread | returns | env steps a decision | time |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for task, source in GRAPHS.items():
+        for budget in (300, BUDGET):
+            planners = {
+                "MCTS()": planvec.MCTS(max_env_steps=budget),
+                'backup="max"': dataclasses.replace(GRAPH, num_simulations=None, max_env_steps=budget),
+            }
+            for name, planner in planners.items():
+                if not any(word in f"{task} {name}" for word in words):
+                    continue
+                started, episodes = time.perf_counter(), []
+                for seed in range(FIRST_SEED, FIRST_SEED + num_seeds):
+                    with planvec.make(source, num_workers=0, info_keys=()) as env:
+                        episodes.append(planvec.run_episode(env, planner, seed=seed, max_steps=MAX_STEPS))
+                returns = [float(one.total_return) for one in episodes]
+                used = sum(one.num_env_steps for one in episodes) / sum(one.num_steps for one in episodes)
+                print(
+                    f"| {task} | {name}, {budget} steps | {statistics.fmean(returns):.3f} +- "
+                    f"{statistics.stdev(returns):.3f} | {', '.join(f'{one:.3g}' for one in returns)} | "
+                    f"{used:,.0f} | {time.perf_counter() - started:.0f} s |",
+                    flush=True,
+                )
 
 
 def compare_planners(num_seeds: int, words: list[str]) -> None:
@@ -136,9 +176,12 @@ def main() -> None:
     parser.add_argument("--novelty", action="store_true")
     parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="lines with one of these")
     parser.add_argument("--corridors", action="store_true")
+    parser.add_argument("--graphs", action="store_true")
     arguments = parser.parse_args()
     if arguments.corridors:
         compare_corridors(arguments.seeds)
+    elif arguments.graphs:
+        compare_graphs(arguments.seeds, arguments.only)
     elif arguments.novelty:
         compare_novelty(arguments.seeds)
     else:
