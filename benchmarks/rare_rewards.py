@@ -5,9 +5,9 @@
     python benchmarks/rare_rewards.py --corridors     # a near reward and a higher one far away: seconds
     python benchmarks/rare_rewards.py --graphs        # searches of graphs alone, on nine tasks
 
-A decision takes about 3,000 environment steps. Nothing but the last step of an episode is rewarded. Seeds
-begin at 100. KeyCorridorS3R3 is seen as a whole (`FullyObsWrapper`): from the agent's own view, what is
-behind a door is not part of the observation.
+A decision takes about 3,000 environment steps; with `--graphs` also 300. Nothing but the last step of an
+episode of MiniGrid is rewarded. Seeds begin at 100. KeyCorridorS3R3 and ObstructedMaze are seen as a whole
+(`FullyObsWrapper`): from the agent's own view, what is behind a door is not part of the observation.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ TASKS: dict[str, Any] = {
     "KeyCorridorS3R3, whole view": partial(whole, "MiniGrid-KeyCorridorS3R3-v0"),
 }
 
-
 GRAPHS: dict[str, Any] = {
     **TASKS,
     "FourRooms": "MiniGrid-FourRooms-v0",
@@ -77,53 +76,53 @@ GRAPHS: dict[str, Any] = {
 """Tasks whose observations repeat."""
 
 
-def compare_graphs(num_seeds: int, words: list[str]) -> None:
-    """Print the returns of searches of graphs, with a small budget and a large one."""
-    print("| task | planner | return, mean and spread | returns | env steps a decision | time |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for task, source in GRAPHS.items():
-        for budget in (300, BUDGET):
-            planners = {
-                "MCTS()": planvec.MCTS(max_env_steps=budget),
-                'backup="max"': dataclasses.replace(GRAPH, num_simulations=None, max_env_steps=budget),
-            }
-            for name, planner in planners.items():
-                if not any(word in f"{task} {name}" for word in words):
-                    continue
-                started, episodes = time.perf_counter(), []
-                for seed in range(FIRST_SEED, FIRST_SEED + num_seeds):
-                    with planvec.make(source, num_workers=0, info_keys=()) as env:
-                        episodes.append(planvec.run_episode(env, planner, seed=seed, max_steps=MAX_STEPS))
-                returns = [float(one.total_return) for one in episodes]
-                used = sum(one.num_env_steps for one in episodes) / sum(one.num_steps for one in episodes)
-                print(
-                    f"| {task} | {name}, {budget} steps | {statistics.fmean(returns):.3f} +- "
-                    f"{statistics.stdev(returns):.3f} | {', '.join(f'{one:.3g}' for one in returns)} | "
-                    f"{used:,.0f} | {time.perf_counter() - started:.0f} s |",
-                    flush=True,
-                )
+def play(
+    source: Any, planner: planvec.Planner, num_seeds: int, max_steps: int = MAX_STEPS, **options: Any
+) -> list[planvec.Episode]:
+    """Play an episode for each seed; the options are those of `planvec.make`."""
+    episodes = []
+    for seed in range(FIRST_SEED, FIRST_SEED + num_seeds):
+        with planvec.make(source, num_workers=2, info_keys=(), **options) as env:
+            episodes.append(planvec.run_episode(env, planner, seed=seed, max_steps=max_steps))
+    return episodes
 
 
-def compare_planners(num_seeds: int, words: list[str]) -> None:
+def compare(
+    tasks: dict[str, Any],
+    planners: dict[str, planvec.Planner],
+    num_seeds: int,
+    words: list[str],
+) -> None:
     """Print a line per task and planner, of those that have one of the words in their line."""
-    print("| task | planner | solved | actions | env steps a decision | time |")
-    print("| --- | --- | --- | --- | --- | --- |")
-    for task, source in TASKS.items():
-        for name, planner in PLANNERS.items():
+    print("| task | planner | solved | actions | return, mean and spread | env steps a decision | time |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for task, source in tasks.items():
+        for name, planner in planners.items():
             if not any(word in f"{task} {name}" for word in words):
                 continue
-            started, episodes = time.perf_counter(), []
-            for seed in range(FIRST_SEED, FIRST_SEED + num_seeds):
-                with planvec.make(source, num_workers=2, info_keys=()) as env:
-                    episodes.append(planvec.run_episode(env, planner, seed=seed, max_steps=MAX_STEPS))
+            started = time.perf_counter()
+            episodes = play(source, planner, num_seeds)
+            took = time.perf_counter() - started
+            returns = [float(episode.total_return) for episode in episodes]
             solved = [episode.num_steps for episode in episodes if episode.total_return > 0]
             used = sum(one.num_env_steps for one in episodes) / sum(one.num_steps for one in episodes)
-            took, listed = time.perf_counter() - started, ", ".join(map(str, solved)) or "-"
+            spread = statistics.stdev(returns) if num_seeds > 1 else 0.0
+            listed = ", ".join(map(str, solved)) or "-"
             print(
                 f"| {task} | `{name}` | {len(solved)} of {num_seeds} | {listed} | "
-                f"{used:,.0f} | {took:.0f} s |",
+                f"{statistics.fmean(returns):.3f} +- {spread:.3f} | {used:,.0f} | {took:.0f} s |",
                 flush=True,
             )
+
+
+def graph_searches() -> dict[str, planvec.Planner]:
+    """Return searches of graphs with a small budget and a large one."""
+    searches: dict[str, planvec.Planner] = {}
+    for budget in (300, BUDGET):
+        searches[f"MCTS(max_env_steps={budget})"] = planvec.MCTS(max_env_steps=budget)
+        graph = dataclasses.replace(GRAPH, num_simulations=None, max_env_steps=budget)
+        searches[f'the graph with backup="max", max_env_steps={budget}'] = graph
+    return searches
 
 
 def compare_corridors(num_seeds: int) -> None:
@@ -158,11 +157,8 @@ def compare_novelty(num_seeds: int) -> None:
         columns = []
         for scale in (0.0, 1.0):
             planner = planvec.Swarm(**settings, novelty_scale=scale)
-            returns = []
-            for seed in range(FIRST_SEED, FIRST_SEED + num_seeds):
-                with planvec.make(env_id, num_workers=2, env_kwargs=options) as env:
-                    episode = planvec.run_episode(env, planner, seed=seed, max_steps=max_steps)
-                returns.append(episode.total_return)
+            episodes = play(env_id, planner, num_seeds, max_steps, env_kwargs=options)
+            returns = [episode.total_return for episode in episodes]
             error = statistics.stdev(returns) / num_seeds**0.5
             columns.append(f"{statistics.fmean(returns):,.1f} +- {error:,.1f}")
         print(f"| {env_id} | {columns[0]} | {columns[1]} |", flush=True)
@@ -181,11 +177,11 @@ def main() -> None:
     if arguments.corridors:
         compare_corridors(arguments.seeds)
     elif arguments.graphs:
-        compare_graphs(arguments.seeds, arguments.only)
+        compare(GRAPHS, graph_searches(), arguments.seeds, arguments.only)
     elif arguments.novelty:
         compare_novelty(arguments.seeds)
     else:
-        compare_planners(arguments.seeds, arguments.only)
+        compare(TASKS, PLANNERS, arguments.seeds, arguments.only)
 
 
 if __name__ == "__main__":

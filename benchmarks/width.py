@@ -11,8 +11,8 @@ Rollout-IW(1) of Bandres, Bonet and Geffner (AAAI 2018), with B-PROST features, 
 aversion, at 0.5 s and at 32 s per decision: means of five runs, computed from the authors' data. A decision
 takes as many simulator calls here as theirs did on average, each of 15 frames; no sticky actions; episodes
 end after 18,000 frames. Seeds begin at 100; none of them was used to choose the settings. `--long` plays with
-novelty subtables, the other games without. `--ideas` takes the seeds 7 and 8, on which the settings were
-chosen, and the calls of 0.5 s.
+novelty subtables and without a horizon, the other games without subtables and with a horizon of 20 actions.
+`--ideas` takes the seeds 7 and 8, on which the settings were chosen, and the calls of 0.5 s.
 
 Scores do not depend on the number of workers. Two processes with `--workers 0` that share the games out
 (`--only`) take less time than one with two workers, since few steps are in flight.

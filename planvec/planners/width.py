@@ -466,36 +466,39 @@ class WidthSearch(Search):
         lost = tree.lives[tree.parents[node]] - tree.lives[node]
         return reward - config.life_cost * float(lost) if lost > 0 else reward
 
-    def _shaped_rewards(self) -> NDArray[np.float64]:
-        """Return `shaped_reward` of all nodes, `[N]`; 0 for the root."""
-        tree, config, size = self.tree, self._config, self.tree.num_nodes
-        rewards = tree.rewards[:size].copy()
-        rewards[rewards < 0] *= config.risk_aversion
-        lost = tree.lives[tree.parents[:size]] - tree.lives[:size]
-        lost[~(lost > 0)] = 0.0  # where lives are unknown, too
-        rewards -= config.life_cost * lost
+    def _lost_lives(self) -> NDArray[np.float64]:
+        """Return how many lives the action that leads to each node has lost, `[N]`; 0 where it is unknown."""
+        tree, size = self.tree, self.tree.num_nodes
+        lost: NDArray[np.float64] = tree.lives[tree.parents[:size]] - tree.lives[:size]
+        lost[~(lost > 0)] = 0.0  # gains, and NaN
+        lost[0] = 0.0  # the root has no parent
+        return lost
+
+    def _shaped_rewards(self, lost: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return `shaped_reward` of all nodes, `[N]`, 0 for the root, by the lives lost `[N]`."""
+        rewards = self.tree.rewards[: len(lost)].copy()
+        rewards[rewards < 0] *= self._config.risk_aversion
+        rewards -= self._config.life_cost * lost
         rewards[0] = 0.0
         return rewards
 
-    def _values_beyond(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what is taken to follow each node, `[N]`, by the rewards of all nodes.
+    def _values_beyond(self, rewards: NDArray[np.float64], lost: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what is taken to follow each node, `[N]`, by the rewards and the lives lost of all nodes.
 
         Where every step costs something, or lives are lost often, the branch that was followed least far
         would look best. An episode that has not ended is therefore taken to go on as far as the tree is
         deep: each step costs as much as the median one, and loses a life with a part of the tree's rate, at
         most one in all.
         """
-        config, tree, depths = self._config, self.tree, np.array(self.depths)
+        depths = np.array(self.depths)
         values = np.zeros(depths.max() + 1)  # by the number of further steps
         if len(rewards) > 1:
-            cost = min(0.0, float(np.median(rewards[1:])))
-            lost = tree.lives[1 : len(rewards)] < tree.lives[tree.parents[1 : len(rewards)]]
-            risk = _SHARE_OF_LOSSES * float(lost.mean())
+            risk = _SHARE_OF_LOSSES * float((lost[1:] > 0).mean())
+            reward = min(0.0, float(np.median(rewards[1:]))) - risk * self._config.life_cost
+            factor = self._config.discount * (1 - risk)
             for steps in range(1, len(values)):  # like the returns of branches, so that equal ones are equal
-                values[steps] = (
-                    cost - risk * config.life_cost + config.discount * (1 - risk) * values[steps - 1]
-                )
-        return np.where(tree.ended[: len(depths)], 0.0, values[depths.max() - depths])
+                values[steps] = reward + factor * values[steps - 1]
+        return np.where(self.tree.ended[: len(depths)], 0.0, values[depths.max() - depths])
 
     def mark(self, node: int) -> bool:
         """Mark the features of a node that was not marked in this decision; return whether it is novel."""
@@ -532,8 +535,10 @@ class WidthSearch(Search):
 
         tree, discount = self.tree, self._config.discount
         size, num_actions = tree.num_nodes, len(tree.actions)
-        rewards, returns = self._shaped_rewards(), np.empty((size, num_actions))
-        values = self._values_beyond(rewards)
+        lost = self._lost_lives()
+        rewards = self._shaped_rewards(lost)
+        values = self._values_beyond(rewards, lost)
+        returns = np.empty((size, num_actions))
         best, lengths, counts = np.empty((3, size), np.int64)
         noise = self._generator.random((size, num_actions))  # decides between equal branches
         best_branches(
