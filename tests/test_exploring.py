@@ -553,6 +553,12 @@ def damage(path: Path, kind: str) -> None:
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 255
         file.write_bytes(bytes(data))
+    elif kind == "a header that does not end":
+        with zipfile.ZipFile(file) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, member in members.items():
+                archive.writestr(name, member.replace(b"}", b" ", 1))
     elif kind == "missing":
         change_arrays(path, lambda arrays: arrays.pop("states.0"))
     elif kind == "no JSON":
@@ -576,6 +582,7 @@ def damage(path: Path, kind: str) -> None:
     [
         ("truncated", "which is damaged"),
         ("flipped", "which is damaged"),
+        ("a header that does not end", "which is damaged .*expected a NumPy archive"),
         ("missing", "which is damaged"),
         ("no JSON", "which is damaged"),
         ("no archive", "which is damaged or of another kind .*no archive"),

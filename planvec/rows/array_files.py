@@ -7,6 +7,7 @@ import functools
 import os
 import secrets
 import site
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -41,7 +42,8 @@ def read_arrays(path: str | Path, *names: str) -> dict[str, np.ndarray]:
         try:
             with np.load(file, allow_pickle=False) as archive:
                 return {name: archive[name] for name in names or archive}
-        except OSError as error:  # damage, such as a place beyond the end or another compression
+        # damage: a place beyond the end, another compression, or a header of an array that is no Python
+        except (OSError, SyntaxError, tokenize.TokenError) as error:
             raise ValueError(f"expected a NumPy archive, got {path} ({error})") from error
 
 
