@@ -414,6 +414,7 @@ def test_states_of_an_environment_that_renders_hold_the_picture() -> None:
     compare_walks(plain, compiled, 4)
 
 
+@pytest.mark.slow
 def test_a_model_of_the_users_own_is_stepped_by_the_kernel(tmp_path: Path) -> None:
     assets = Path(str(sys.modules["gymnasium.envs.mujoco"].__file__)).parent / "assets"
     ball = '<body name="ball" pos="2 0 1"><freejoint/><geom type="sphere" size="0.2"/></body></worldbody>'

@@ -110,7 +110,7 @@ def best_return(board: tuple[int, ...], player: int) -> int:
     return (max, min)[player](values)
 
 
-@pytest.mark.parametrize("codec", [None, "replay"])
+@pytest.mark.parametrize("codec", [None, pytest.param("replay", marks=pytest.mark.slow)])
 def test_values_of_a_whole_tree_are_those_of_perfect_play(codec: Any) -> None:
     planner = planvec.MCTS(num_simulations=600, rollout_horizon=0, backup="max", transpositions=True)
     rng = np.random.default_rng(1)
@@ -130,6 +130,7 @@ def test_values_of_a_whole_tree_are_those_of_perfect_play(codec: Any) -> None:
             assert plan.value == (-value if state.player == 1 else value)
 
 
+@pytest.mark.slow
 def test_plans_are_those_of_opened_records_with_workers_and_by_replay() -> None:
     plans = []
     for kwargs in ({"num_workers": 0}, {"num_workers": 2}, {"num_workers": 2, "codec": "replay"}):
@@ -403,6 +404,7 @@ def test_a_game_that_reports_no_player_is_an_error_that_says_so() -> None:
         planvec.make(SilentNim, num_workers=0)
 
 
+@pytest.mark.slow
 def test_a_game_of_openspiel_keeps_its_players_by_replay() -> None:
     with planvec.make("OpenSpiel/tic_tac_toe", num_workers=0, codec="replay") as env:
         corner = env.reset(seed=0, options={"history": [0]}).state

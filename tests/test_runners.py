@@ -143,7 +143,14 @@ def runners_of(env: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
-@pytest.mark.parametrize("codec", ["replay", planvec.Replayed(num_snapshots=3), planvec.Replayed(0)])
+@pytest.mark.parametrize(
+    "codec",
+    [
+        "replay",
+        pytest.param(planvec.Replayed(num_snapshots=3), marks=pytest.mark.slow),
+        pytest.param(planvec.Replayed(0), marks=pytest.mark.slow),
+    ],
+)
 def test_a_tree_of_states_has_the_bits_of_the_environment_alone(codec: Any, num_workers: int) -> None:
     with planvec.make(Memory, num_workers=num_workers, codec=codec) as env:
         for path, out, row in grow(env, 12):
@@ -154,7 +161,10 @@ def test_a_tree_of_states_has_the_bits_of_the_environment_alone(codec: Any, num_
             assert not wait_until_dead(runners_of(env), 10)
 
 
-@pytest.mark.parametrize("start_method", ["template", "spawn", "fork"])
+@pytest.mark.parametrize(
+    "start_method",
+    ["template", pytest.param("spawn", marks=pytest.mark.slow), pytest.param("fork", marks=pytest.mark.slow)],
+)
 def test_snapshots_are_used_by_workers_of_each_start_method(start_method: str) -> None:
     with planvec.make(Memory, num_workers=1, codec="replay", start_method=start_method) as env:
         # A replay takes 0.6 s; a fork of a large process on a busy machine, 0.1 s.
@@ -164,7 +174,7 @@ def test_snapshots_are_used_by_workers_of_each_start_method(start_method: str) -
         assert runners_of(env)
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("num_workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_an_environment_that_does_not_restart_exactly_begins_in_forks(num_workers: int) -> None:
     with planvec.make(Episodes, num_workers=num_workers, codec=IN_FORKS) as env:
         for path, out, row in grow(env, 12):
@@ -249,7 +259,7 @@ def test_seeds_repeats_rollouts_frames_attributes_and_methods_are_those_of_the_s
 # -- faults ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [Memory, Episodes])
+@pytest.mark.parametrize("make", [Memory, pytest.param(Episodes, marks=pytest.mark.slow)])
 def test_killed_runners_change_no_bit(make: Callable[[], Any]) -> None:
     rng = np.random.default_rng(1)
     with planvec.make(make, num_workers=1, codec=codec_of(make), max_restarts=0) as env:
@@ -293,7 +303,7 @@ class Hangs(Memory):
         return super().step(action)
 
 
-@pytest.mark.parametrize("timeout", [None, 2.0])
+@pytest.mark.parametrize("timeout", [None, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_a_runner_that_hangs_ends_with_its_worker(timeout: float | None, tmp_path: Path) -> None:
     path = tmp_path / "pid"
     make = lambda: Hangs(path)  # noqa: E731
@@ -356,7 +366,7 @@ class ExitsOnce(Exits, Episodes):
     """The same, of an environment that does not restart exactly."""
 
 
-@pytest.mark.parametrize("kind", [Exits, ExitsOnce])
+@pytest.mark.parametrize("kind", [Exits, pytest.param(ExitsOnce, marks=pytest.mark.slow)])
 def test_a_row_that_ends_its_process_is_blamed(kind: Callable[[], Any]) -> None:
     with planvec.make(kind, num_workers=1, codec=codec_of(kind), max_restarts=1) as env:
         state = deep_state(env, 10, armed=True)
@@ -474,6 +484,7 @@ class LateThreadOnce(LateThread, Episodes):
     """The same, of an environment that does not restart exactly."""
 
 
+@pytest.mark.slow
 def test_a_thread_that_comes_late_ends_the_snapshots() -> None:
     with planvec.make(LateThread, num_workers=1, codec="replay") as env:
         states = array(*[deep_state(env, 8)] * 3)
@@ -524,6 +535,7 @@ class Large(Memory):
         return super().step(action)
 
 
+@pytest.mark.slow
 def test_the_memory_of_snapshots_is_bounded() -> None:
     with planvec.make(Large, num_workers=1, codec=planvec.Replayed(megabytes=20)) as env:
         for path, out, row in grow(env, 12):
