@@ -307,6 +307,15 @@ def test_no_branch_is_followed_beyond_the_horizon(planner: Any) -> None:
         assert plan.stop_reason == "exhausted"
 
 
+@pytest.mark.parametrize("planner", [IW, RolloutIW])
+def test_branches_are_followed_beyond_the_horizon_until_something_happens(planner: Any) -> None:
+    with planvec.PlanEnv("MiniGrid-Empty-6x6-v0") as env:  # whose only reward is at least 7 actions away
+        start = env.reset(seed=0).state
+        plan = planner(num_simulations=3000, horizon=3).plan(env, start, seed=0)
+        assert plan.best_return > 0
+        assert len(plan.best_actions) >= 7
+
+
 @pytest.mark.parametrize("planner", [IW(num_simulations=60), RolloutIW(num_simulations=60, batch_size=6)])
 @pytest.mark.parametrize(
     "env_id",

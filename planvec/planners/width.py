@@ -69,8 +69,9 @@ class WidthConfig(SearchPlanner):
     dt: int = option(1, "Environment steps for which an action is repeated.")
     horizon: int | None = option(
         None,
-        "Actions from the root after which a branch is not followed farther. With few steps a decision, a "
-        "short one lets more rollouts begin. None: no limit.",
+        "Actions from the root after which a branch is not followed farther, once the tree has a positive "
+        "reward or a lost life. With few steps a decision, a short one lets more rollouts begin. None: no "
+        "limit.",
     )
     subtables: bool = option(
         True,
@@ -362,6 +363,7 @@ class WidthSearch(Search):
                 tree.lives[0] = read_lives(info, self._lives_use)
         self.tree = tree
         self.depths, self._path_rewards, self._subtables = [0], [0.0], [0]
+        self._has_event = False  # whether an action of the tree has a positive reward, or has lost a life
         self._tables: dict[int, NoveltyTable] = {}
         self._found: dict[int, NDArray[np.int64]] = {}  # of marked nodes: features with which it was novel
         self.num_pending = 0  # number of steps in flight
@@ -445,7 +447,11 @@ class WidthSearch(Search):
         """Note what follows from the path to a node, the next one."""
         parent, config = int(self.tree.parents[node]), self._config
         depth = self.depths[parent] + 1
-        own = self.shaped_reward(node)
+        lost = float(self.tree.lives[parent] - self.tree.lives[node])  # NaN where it is unknown
+        own = float(self.tree.rewards[node])
+        self._has_event |= own > 0 or lost > 0
+        own *= config.risk_aversion if own < 0 else 1.0
+        own -= config.life_cost * lost if lost > 0 else 0.0
         if abs(own) > _LARGEST_REWARD:
             raise InvalidBatchError(
                 f"rewards: expected numbers of at most {_LARGEST_REWARD:g}, got {own}, whose sums would be "
@@ -457,15 +463,6 @@ class WidthSearch(Search):
         self._path_rewards.append(reward)
         self._subtables.append(max(0, int(np.floor(np.log2(reward)))) + 1 if has_table else 0)
 
-    def shaped_reward(self, node: int) -> float:
-        """Return the reward of the action that leads to a node, with the weights of losses."""
-        tree, config = self.tree, self._config
-        reward = float(tree.rewards[node])
-        if reward < 0:
-            reward *= config.risk_aversion
-        lost = tree.lives[tree.parents[node]] - tree.lives[node]
-        return reward - config.life_cost * float(lost) if lost > 0 else reward
-
     def _lost_lives(self) -> NDArray[np.float64]:
         """Return how many lives the action that leads to each node has lost, `[N]`; 0 where it is unknown."""
         tree, size = self.tree, self.tree.num_nodes
@@ -475,7 +472,7 @@ class WidthSearch(Search):
         return lost
 
     def _shaped_rewards(self, lost: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return `shaped_reward` of all nodes, `[N]`, 0 for the root, by the lives lost `[N]`."""
+        """Return the rewards of all nodes with the weights of losses, `[N]`, 0 for the root."""
         rewards = self.tree.rewards[: len(lost)].copy()
         rewards[rewards < 0] *= self._config.risk_aversion
         rewards -= self._config.life_cost * lost
@@ -516,7 +513,9 @@ class WidthSearch(Search):
     def goes_on(self, node: int, is_novel: bool) -> bool:
         """Return whether a branch is followed farther than a node."""
         horizon = self._config.horizon
-        return is_novel and not self.tree.ended[node] and (horizon is None or self.depths[node] < horizon)
+        # before anything happens there is nothing for which a shorter search would be better
+        is_near = horizon is None or not self._has_event or self.depths[node] < horizon
+        return is_novel and is_near and not self.tree.ended[node]
 
     def is_still_novel(self, node: int) -> bool:
         """Return whether a marked node has a feature that no shallower node has."""
