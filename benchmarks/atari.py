@@ -1,6 +1,6 @@
 """Play the Atari games of the published table of Rollout-IW, and keep a record of each score.
 
-    python benchmarks/atari.py                          # 58 games, one episode each: an hour on 2 cores
+    python benchmarks/atari.py                          # 58 games, one episode each: two hours on 2 cores
     python benchmarks/atari.py --only Alien Pong --seeds 100 101 --jobs 1
     python benchmarks/atari.py --table                  # the table of docs/scores.md, from the records
     python benchmarks/atari.py --replay                 # play every record again, to the bit
@@ -44,7 +44,7 @@ RULES: dict[str, Any] = {
     "max_num_frames_per_episode": MAX_FRAMES,
 }
 PLANNER: dict[str, Any] = {"batch_size": 2, "horizon": 20, "subtables": False, "life_cost": 500}
-"""The settings of `RolloutIW` for all games, chosen on other seeds (`width.py --ideas`)."""
+"""The settings of `RolloutIW` for all games, chosen on other seeds (`width.py ideas`)."""
 NAMES = {"james_bond": "Jamesbond"}
 CALLS = "calls.json"  # calls per decision of each record
 
@@ -128,6 +128,8 @@ def table(games: dict[str, dict[str, float | None]], records: Path) -> None:
                 above[column].append(score > other)
         own = f"{score:,.0f}" if abs(score) >= 100 else f"{score:,.1f}"
         own = f"**{own}**" if score > (numbers["riw_0.5s_score"] or 0.0) else own
+        if len(scores) > 1:
+            own += f" ({min(scores):,.0f} to {max(scores):,.0f}, {len(scores)} episodes)"
         print(f"| {game} | {numbers['riw_0.5s_calls']:.0f} | {calls} | {own} | {' | '.join(cells)} |")
     for column, results in above.items():
         print(f"above {column}: {sum(results)} of {len(results)}")

@@ -1,24 +1,20 @@
-"""Compare `RolloutIW` with the published scores of Rollout-IW.
+"""Measure `RolloutIW` and `IW` beside the published scores of width-based planners.
 
-    python benchmarks/width.py                               # ten games, 5 seeds: about two hours on 2 cores
-    python benchmarks/width.py --only Breakout --seeds 1
-    python benchmarks/width.py --long                        # the calls of 32 s per decision: hours a game
-    python benchmarks/width.py --ideas                       # each idea left out: about an hour
-    python benchmarks/width.py --cost                        # features beside steps
-    python benchmarks/width.py --ram --only Freeway          # IW(1) on the RAM, 30,000 calls per decision
+    python benchmarks/width.py long                          # the calls of 32 s per decision: hours a game
+    python benchmarks/width.py ideas                         # each idea left out: about an hour
+    python benchmarks/width.py cost                          # features beside steps
+    python benchmarks/width.py ram --only Freeway            # IW(1) on the RAM, 30,000 calls per decision
 
-Rollout-IW(1) of Bandres, Bonet and Geffner (AAAI 2018), with B-PROST features, novelty subtables and risk
-aversion, at 0.5 s and at 32 s per decision: means of five runs, computed from the authors' data. A decision
-takes as many simulator calls here as theirs did on average, each of 15 frames; no sticky actions; episodes
-end after 18,000 frames. Seeds begin at 100; none of them was used to choose the settings. `--long` plays with
-novelty subtables and without a horizon, the other games without subtables and with a horizon of 20 actions.
-`--ideas` takes the seeds 7 and 8, on which the settings were chosen, and the calls of 0.5 s.
+`atari.py` plays all games with the calls of 0.5 s per decision; the rules and the planner are those of
+`atari.py`. `long` plays with the calls that Rollout-IW (Bandres, Bonet and Geffner, AAAI 2018) had on average
+in 32 s, with novelty subtables and without a horizon. `ideas` takes the seeds 7 and 8, on which the settings
+were chosen, and the calls of 0.5 s.
 
 Scores do not depend on the number of workers. Two processes with `--workers 0` that share the games out
 (`--only`) take less time than one with two workers, since few steps are in flight.
 
 IW(1) of Lipovetzky, Ramirez and Geffner (IJCAI 2015) takes bytes of the RAM as features, 5 frames a step and
-30,000 calls per decision. An episode takes hours, so that `--ram` plays its first 100 decisions. Each line
+30,000 calls per decision. An episode takes hours, so that `ram` plays its first 100 decisions. Each line
 shows the score so far, and means over ten decisions.
 """
 
@@ -27,7 +23,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,14 +31,7 @@ from atari import MAX_STEPS, PLANNER, RULES, published
 import planvec
 from planvec.planners.novelty.features import Screens
 
-FIRST_SEED = 100
-# The ten games whose scores were known first
-GAMES = (
-    *("Alien", "Asterix", "Boxing", "Breakout", "Freeway"),
-    *("MsPacman", "Pong", "Qbert", "Seaquest", "SpaceInvaders"),
-)
 PUBLISHED = published()
-LONG = ("Freeway", "Seaquest", "Breakout")
 IDEAS: dict[str, dict[str, Any]] = {
     "all": {},
     "no horizon": {"horizon": None},
@@ -53,19 +41,12 @@ IDEAS: dict[str, dict[str, Any]] = {
     "subtables by reward": {"subtables": True},
 }
 """What is changed -> the fields of the planner."""
-GAMES_OF_IDEAS = ("Breakout", "MsPacman", "Pong", "Seaquest", "SpaceInvaders")
-SEEDS_OF_IDEAS = (7, 8)
-
-
-def calls_of_authors(game: str, budget: str = "0.5s") -> int:
-    """Return the simulator calls per decision that the authors' planner had on average."""
-    return int(PUBLISHED[game][f"riw_{budget}_calls"])
-
-
-def planner(calls: int, is_long: bool = False) -> planvec.RolloutIW:
-    """Return the planner of all games. Many calls reach far, and without subtables soon find nothing new."""
-    changes = {"horizon": None, "subtables": True} if is_long else {}
-    return planvec.RolloutIW(num_simulations=calls, **{**PLANNER, **changes})
+GAMES = {  # of each measurement, unless `--only` names others
+    "long": ["Freeway", "Seaquest", "Breakout"],
+    "ideas": ["Alien", "Breakout", "Gravitar", "MsPacman", "Pong", "Seaquest", "SpaceInvaders", "StarGunner"],
+    "cost": ["Breakout", "Freeway", "MsPacman", "Pong", "Seaquest"],
+    "ram": ["Freeway"],
+}
 
 
 def play(
@@ -79,40 +60,44 @@ def play(
     return played, played.num_env_steps / played.num_steps, time.perf_counter() - started
 
 
-def compare(game: str, num_seeds: int, is_long: bool, num_workers: int) -> None:
-    """Print the line of a game."""
-    budget = "32s" if is_long else "0.5s"
-    target, calls = PUBLISHED[game][f"riw_{budget}_score"], calls_of_authors(game, budget)
-    scores, used, seconds = [], [], 0.0
-    for seed in range(FIRST_SEED, FIRST_SEED + num_seeds):
-        episode, num_calls, took = play(game, planner(calls, is_long), seed, num_workers)
-        scores.append(episode.total_return)
-        used.append(num_calls)
-        seconds += took
-    mean = statistics.fmean(scores)
-    listed = " ".join(f"{score:,.0f}" for score in scores)
-    ratio = f"{mean / target:.2f}" if target > 0 else "-"
-    print(
-        f"| {game} | {target:,.1f} | {mean:,.1f} | {ratio} | {listed} | {calls} | "
-        f"{statistics.fmean(used):.0f} | {seconds:.0f} s |",
-        flush=True,
-    )
+def play_long(games: list[str], seeds: list[int], num_workers: int) -> None:
+    """Print the line of each game with the calls of 32 s per decision."""
+    print("| game | published | mean | scores | calls published | calls used | time |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for game in games:
+        target, calls = PUBLISHED[game]["riw_32s_score"], PUBLISHED[game]["riw_32s_calls"]
+        # Many calls reach far, and without subtables soon find nothing new.
+        changes = {"num_simulations": int(calls), "horizon": None, "subtables": True}
+        used = planvec.RolloutIW(**{**PLANNER, **changes})
+        scores, counts, seconds = [], [], 0.0
+        for seed in seeds:
+            episode, num_calls, took = play(game, used, seed, num_workers)
+            scores.append(episode.total_return)
+            counts.append(num_calls)
+            seconds += took
+        listed = " ".join(f"{score:,.0f}" for score in scores)
+        print(
+            f"| {game} | {target:,.1f} | {statistics.fmean(scores):,.1f} | {listed} | {calls:.0f} | "
+            f"{statistics.fmean(counts):.0f} | {seconds:.0f} s |",
+            flush=True,
+        )
 
 
-def compare_ideas(games: list[str], num_workers: int) -> None:
+def compare_ideas(games: list[str], seeds: list[int], num_workers: int) -> None:
     """Print the scores of each game with one idea changed at a time."""
     print(f"| game | {' | '.join(IDEAS)} |")
     print(f"| --- |{' --- |' * len(IDEAS)}")
     for game in games:
         columns = []
         for changes in IDEAS.values():
-            used = replace(planner(calls_of_authors(game)), **changes)
-            scores = [play(game, used, seed, num_workers)[0].total_return for seed in SEEDS_OF_IDEAS]
+            calls = int(PUBLISHED[game]["riw_0.5s_calls"])
+            used = planvec.RolloutIW(num_simulations=calls, **{**PLANNER, **changes})
+            scores = [play(game, used, seed, num_workers)[0].total_return for seed in seeds]
             columns.append(" ".join(f"{score:,.0f}" for score in scores))
         print(f"| {game} | {' | '.join(columns)} |", flush=True)
 
 
-def play_on_ram(game: str, num_decisions: int, num_workers: int) -> None:
+def play_on_ram(game: str, seed: int, num_decisions: int, num_workers: int) -> None:
     """Print what IW(1) on the RAM reaches: score, and per decision calls, expanded nodes and depth."""
     options = {**RULES, "frameskip": 5, "obs_type": "ram"}
     planner = planvec.IW(num_simulations=30_000, batch_size=64, subtables=False)
@@ -134,7 +119,7 @@ def play_on_ram(game: str, num_decisions: int, num_workers: int) -> None:
     print("| game | decisions | score | calls | nodes expanded | depth | time |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     with planvec.make(f"ALE/{game}-v5", num_workers=num_workers, env_kwargs=options) as env:
-        planvec.run_episode(env, planner, seed=FIRST_SEED, max_steps=num_decisions, callback=report)
+        planvec.run_episode(env, planner, seed=seed, max_steps=num_decisions, callback=report)
 
 
 def measure_cost(games: list[str]) -> None:
@@ -169,29 +154,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="+", metavar="GAME", help="these games")
-    parser.add_argument("--seeds", type=int, help="of the tables of games; default: 5, with --long 1")
-    parser.add_argument("--long", action="store_true", help="the calls of 32 s per decision")
-    parser.add_argument("--ideas", action="store_true", help="one idea changed at a time")
-    parser.add_argument("--cost", action="store_true", help="the time of the features")
-    parser.add_argument("--ram", action="store_true", help="IW(1) on the RAM, the first 100 decisions")
+    parser.add_argument("what", choices=list(GAMES))
+    parser.add_argument("--only", nargs="+", metavar="GAME", choices=list(PUBLISHED), help="these games")
+    parser.add_argument("--seeds", nargs="+", type=int, help="default: 100, for `ideas` 7 and 8")
     parser.add_argument("--workers", type=int, default=2, help="any number gives the same scores; default: 2")
     arguments = parser.parse_args()
-    games = arguments.only or (list(LONG) if arguments.long else list(GAMES))
-    if arguments.cost:
+    games, num_workers = arguments.only or GAMES[arguments.what], arguments.workers
+    if arguments.what == "cost":
         measure_cost(games)
-        return
-    if arguments.ideas:
-        compare_ideas(arguments.only or list(GAMES_OF_IDEAS), arguments.workers)
-        return
-    if arguments.ram:
-        for game in arguments.only or ["Freeway"]:
-            play_on_ram(game, 100, arguments.workers)
-        return
-    print("| game | published | mean | ratio | scores | calls published | calls used | time |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    for game in games:
-        compare(game, arguments.seeds or (1 if arguments.long else 5), arguments.long, arguments.workers)
+    elif arguments.what == "ideas":
+        compare_ideas(games, arguments.seeds or [7, 8], num_workers)
+    elif arguments.what == "long":
+        play_long(games, arguments.seeds or [100], num_workers)
+    else:
+        for game in games:
+            play_on_ram(game, (arguments.seeds or [100])[0], 100, num_workers)
 
 
 if __name__ == "__main__":
