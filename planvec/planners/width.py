@@ -363,6 +363,8 @@ class WidthSearch(Search):
                 tree.lives[0] = read_lives(info, self._lives_use)
         self.tree = tree
         self.depths, self._path_rewards, self._subtables = [0], [0.0], [0]
+        self._rewards = [0.0]  # `[N]`, with the weights of losses
+        self._has_lost = [False]  # `[N]`, whether the action that leads to a node has lost a life
         self._has_event = False  # whether an action of the tree has a positive reward, or has lost a life
         self._tables: dict[int, NoveltyTable] = {}
         self._found: dict[int, NDArray[np.int64]] = {}  # of marked nodes: features with which it was novel
@@ -447,11 +449,11 @@ class WidthSearch(Search):
         """Note what follows from the path to a node, the next one."""
         parent, config = int(self.tree.parents[node]), self._config
         depth = self.depths[parent] + 1
-        lost = float(self.tree.lives[parent] - self.tree.lives[node])  # NaN where it is unknown
+        lost = float(self.tree.lives[parent] - self.tree.lives[node])
+        lost = lost if lost > 0 else 0.0  # gains, and NaN, where it is unknown
         own = float(self.tree.rewards[node])
         self._has_event |= own > 0 or lost > 0
-        own *= config.risk_aversion if own < 0 else 1.0
-        own -= config.life_cost * lost if lost > 0 else 0.0
+        own = own * (config.risk_aversion if own < 0 else 1.0) - config.life_cost * lost
         if abs(own) > _LARGEST_REWARD:
             raise InvalidBatchError(
                 f"rewards: expected numbers of at most {_LARGEST_REWARD:g}, got {own}, whose sums would be "
@@ -460,27 +462,13 @@ class WidthSearch(Search):
         reward = self._path_rewards[parent] + config.discount ** (depth - 1) * own
         has_table = config.subtables and reward > 0
         self.depths.append(depth)
+        self._rewards.append(own)
+        self._has_lost.append(lost > 0)
         self._path_rewards.append(reward)
         self._subtables.append(max(0, int(np.floor(np.log2(reward)))) + 1 if has_table else 0)
 
-    def _lost_lives(self) -> NDArray[np.float64]:
-        """Return how many lives the action that leads to each node has lost, `[N]`; 0 where it is unknown."""
-        tree, size = self.tree, self.tree.num_nodes
-        lost: NDArray[np.float64] = tree.lives[tree.parents[:size]] - tree.lives[:size]
-        lost[~(lost > 0)] = 0.0  # gains, and NaN
-        lost[0] = 0.0  # the root has no parent
-        return lost
-
-    def _shaped_rewards(self, lost: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the rewards of all nodes with the weights of losses, `[N]`, 0 for the root."""
-        rewards = self.tree.rewards[: len(lost)].copy()
-        rewards[rewards < 0] *= self._config.risk_aversion
-        rewards -= self._config.life_cost * lost
-        rewards[0] = 0.0
-        return rewards
-
-    def _values_beyond(self, rewards: NDArray[np.float64], lost: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what is taken to follow each node, `[N]`, by the rewards and the lives lost of all nodes.
+    def _values_beyond(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what is taken to follow each node, `[N]`, by the rewards of all nodes.
 
         Where every step costs something, or lives are lost often, the branch that was followed least far
         would look best. An episode that has not ended is therefore taken to go on as far as the tree is
@@ -490,7 +478,7 @@ class WidthSearch(Search):
         depths = np.array(self.depths)
         values = np.zeros(depths.max() + 1)  # by the number of further steps
         if len(rewards) > 1:
-            risk = _SHARE_OF_LOSSES * float((lost[1:] > 0).mean())
+            risk = _SHARE_OF_LOSSES * float(np.mean(self._has_lost[1:]))
             reward = min(0.0, float(np.median(rewards[1:]))) - risk * self._config.life_cost
             factor = self._config.discount * (1 - risk)
             for steps in range(1, len(values)):  # like the returns of branches, so that equal ones are equal
@@ -534,9 +522,8 @@ class WidthSearch(Search):
 
         tree, discount = self.tree, self._config.discount
         size, num_actions = tree.num_nodes, len(tree.actions)
-        lost = self._lost_lives()
-        rewards = self._shaped_rewards(lost)
-        values = self._values_beyond(rewards, lost)
+        rewards = np.array(self._rewards)
+        values = self._values_beyond(rewards)
         returns = np.empty((size, num_actions))
         best, lengths, counts = np.empty((3, size), np.int64)
         noise = self._generator.random((size, num_actions))  # decides between equal branches
