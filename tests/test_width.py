@@ -316,6 +316,35 @@ def test_branches_are_followed_beyond_the_horizon_until_something_happens(planne
         assert len(plan.best_actions) >= 7
 
 
+@pytest.mark.parametrize("planner", [IW(num_simulations=8), RolloutIW(num_simulations=6)])
+def test_long_without_a_gain_plans_lead_to_what_was_not_seen_for_the_longest_time(planner: Any) -> None:
+    last_seen: dict[int, int] = {}  # cell -> the decision whose root was there
+    with planvec.PlanEnv("FrozenLake8x8-v1", env_kwargs={"is_slippery": False}) as env:
+        state, plan, num_compared = env.reset(seed=0).state, None, 0
+        for decision in range(40):
+            plan = planner.plan(env, state, seed=decision, previous=plan)
+            tree = plan.search_data
+            cells = env.observe(tree.states[: tree.num_nodes]).tolist()
+            last_seen[cells[0]] = decision
+            oldest, depths, safe = {0: decision}, {0: 0}, [0]
+            for node in range(1, tree.num_nodes):
+                parent = int(tree.parents[node])
+                if parent in oldest and not tree.ended[node]:
+                    oldest[node] = min(oldest[parent], last_seen.get(cells[node], -1))
+                    depths[node] = depths[parent] + 1
+                    safe.append(node)
+            if plan.best_return > 0:
+                break  # the goal is near
+            if decision >= 20:
+                far = min(10, max(depths.values()))
+                reached = [oldest[node] for node in safe if depths[node] >= far]
+                assert oldest[tree.best[-1]] == min(reached)
+                assert [*tree.taken[tree.best[1:]]] == [*plan.best_actions]
+                num_compared += 1
+            state = env.step_batch([plan.action], np.array([state])).new_states[0]
+    assert num_compared > 5
+
+
 @pytest.mark.parametrize("planner", [IW(num_simulations=60), RolloutIW(num_simulations=60, batch_size=6)])
 @pytest.mark.parametrize(
     "env_id",

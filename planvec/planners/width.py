@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _DEFAULT_SIMULATIONS = 200
 _LARGEST_REWARD = 1e300  # so large that the sum along a path is finite
+_NUM_IDLE = 20  # decisions in a row without a gain, after which a search goes to what it has not seen
+_SAFE_DEPTH = 10  # actions that the branch to there has to survive
 _SHARE_OF_LOSSES = 0.3  # of the lives that random steps lose, how many a search that goes on is taken to lose
 
 
@@ -134,7 +136,9 @@ class RolloutIW(WidthConfig):
     A rollout takes random actions from the root on, among those whose subtrees are not solved. A node is
     novel if one of its features was not seen before at its depth or above in this decision. Where a node is
     not, the rollout ends, and the node is solved; a node whose children are all solved is solved, too. The
-    plan's action leads to the branch with the highest return; where no branch has one, to the longest.
+    plan's action leads to the branch with the highest return; where no branch has a gain, to the longest.
+    After 20 decisions without one (with `reuse_tree`), it leads, without a loss, to what earlier decisions
+    have not seen for the longest time.
 
     A branch that does not end is taken to go on, as far as the tree is deep: each step costs as much as the
     median one of the tree, if that is negative, and loses a life with 0.3 times the rate of the tree.
@@ -221,6 +225,9 @@ class WidthTree:
         self.states, self.codes = states[:0], codes[:0]
         self.best = np.zeros(1, np.int64)  # `[P + 1]` int64, the nodes on the path of best actions
         self.memory = memory  # what the codes depend on
+        # `[2, K]`: the basic features that this and earlier roots had, in order, and when each was there last
+        self.seen = np.empty((2, 0), np.int64)
+        self.num_idle = 0  # number of decisions in a row, up to this one, whose best branch had no gain
         self.origin = origin
         self.num_nodes = 0  # N
         self._make_room(len(states))
@@ -282,6 +289,7 @@ class WidthTree:
         tree.children[:] = number[np.maximum(self.children[nodes], -1)]
         tree.parents[0] = tree.taken[0] = -1
         tree.rewards[0] = 0.0
+        tree.seen, tree.num_idle = self.seen, self.num_idle
         return tree
 
     # -- files ----------------------------------------------------------------------------------------
@@ -297,6 +305,8 @@ class WidthTree:
             "dt": np.array(self.origin.dt),
             "features": np.array(self.origin.features),
             "best": self.best,
+            "seen": self.seen,
+            "num_idle": np.array(self.num_idle),
             **arrays_of_states("states", self.states[: self.num_nodes]),
         }
 
@@ -319,6 +329,11 @@ class WidthTree:
         tree.best = arrays["best"].astype(np.int64)
         if tree.best.ndim != 1 or ((tree.best < 0) | (tree.best >= size)).any():
             raise ValueError("a best path of nodes that are not there")
+        tree.seen, tree.num_idle = arrays["seen"].astype(np.int64), int(arrays["num_idle"])
+        if tree.seen.ndim != 2 or len(tree.seen) != 2 or (np.diff(tree.seen[0]) <= 0).any():
+            raise ValueError("features out of order")
+        if ((tree.seen[1] < 0) | (tree.seen[1] > 2**32)).any():
+            raise ValueError("features of no decision")
         return tree
 
     @property
@@ -373,6 +388,13 @@ class WidthSearch(Search):
             self._place(node)
         self._forbid(0, tree.num_nodes)
         self.mark(0)
+        shown = np.unique(self._features.basic(tree.codes[0]))
+        keys, times = tree.seen
+        others = ~np.isin(keys, shown)
+        self._now, self._num_idle = int(times.max(initial=-1)) + 1, tree.num_idle
+        keys = np.concatenate([keys[others], shown])
+        times = np.concatenate([times[others], np.full(len(shown), self._now)])
+        tree.seen = np.stack([keys, times])[:, np.argsort(keys)]
 
     def _kept_tree(self, state: np.ndarray, previous: Plan | None) -> WidthTree | None:
         """Return the tree that is left of the last decision, at a state; None for a new one."""
@@ -542,12 +564,17 @@ class WidthSearch(Search):
         )
         tried = returns[0] > -np.inf
         any_legal = np.where(tree.children[0] == _ILLEGAL, -1.0, noise[0])
-        action = int(best[0]) if best[0] >= 0 else int(any_legal.argmax())
-        path, nodes = [], [0]
-        while best[nodes[-1]] >= 0:
-            path.append(int(best[nodes[-1]]))
-            nodes.append(int(tree.children[nodes[-1], path[-1]]))
+        tree.num_idle = 0 if values[0] > 0 else self._num_idle + 1
+        target = self._stalest(rewards, noise) if tree.num_idle > _NUM_IDLE else 0
+        nodes = [target]
+        while nodes[-1]:  # from there to the root
+            nodes.append(int(tree.parents[nodes[-1]]))
+        nodes.reverse()
+        while not target and best[nodes[-1]] >= 0:
+            nodes.append(int(tree.children[nodes[-1], best[nodes[-1]]]))
         tree.best = np.array(nodes)
+        path = tree.taken[nodes[1:]]
+        action = int(path[0]) if len(path) else int(any_legal.argmax())
         tree.returns[0] = values[0]
         tree.returns[1:size] = returns[tree.parents[1:size], tree.taken[1:size]]
         visits = np.zeros(num_actions, np.int64)
@@ -565,6 +592,31 @@ class WidthSearch(Search):
             depth_histogram=np.bincount(self.depths),
             search_data=tree,
         )
+
+    def _stalest(self, rewards: NDArray[np.float64], noise: NDArray[np.float64]) -> int:
+        """Return the node to go to where decisions have had no gain for long; 0: none.
+
+        Its branch loses nothing, and leads to a basic feature that no root has had for the longest time.
+        Among those that are reached alike the deepest is taken: search that sees no gain would walk to and
+        fro otherwise.
+        """
+        tree, depths = self.tree, np.array(self.depths)
+        keys, times = tree.seen
+        is_safe = np.zeros(len(depths), np.bool_)
+        is_safe[0] = True
+        stalest = np.full(len(depths), self._now)  # `[N]`, when the stalest feature of a branch was seen
+        for node in range(1, len(depths)):
+            parent = tree.parents[node]
+            if is_safe[parent] and rewards[node] >= 0 and not tree.ended[node]:
+                is_safe[node] = True
+                shown = self._features.basic(tree.codes[node])
+                at = np.minimum(np.searchsorted(keys, shown), len(keys) - 1)
+                seen = np.where(keys[at] == shown, times[at], -1)
+                stalest[node] = min(stalest[parent], seen.min(initial=self._now))
+        # a branch that is short may be followed by a loss
+        far = np.flatnonzero(is_safe & (depths >= min(_SAFE_DEPTH, depths[is_safe].max())))
+        order = np.lexsort((noise[far, 0], depths[far], -stalest[far]))
+        return int(far[order[-1]])
 
 
 # -- IW(1) (Lipovetzky, Ramirez and Geffner 2015): breadth-first search that prunes where nothing is new -----

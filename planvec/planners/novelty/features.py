@@ -261,6 +261,13 @@ def _hash(column: Any, value: Any) -> Any:
     return word ^ (word >> np.uint64(31)) | np.uint64(1)
 
 
+@jit(cache=True)
+def hash_values(values: NDArray[np.int64], hashes: NDArray[np.int64]) -> None:
+    """Write a number for each column and its value, `[F]`."""
+    for column in range(len(values)):
+        hashes[column] = np.int64(_hash(column, values[column]))
+
+
 @jit(inline=True)
 def _find(key: Any, keys: NDArray[np.uint64]) -> Any:
     """Return the slot of a key, or the free one where it belongs."""
@@ -424,6 +431,10 @@ class Features(ABC):
         """Return the codes `[B, ...]` of observations `[B, ...]`, stacked by the observation space."""
         # `memory`: `[1024, 2]` int32, zeros at first: what the codes of a tree depend on; changed.
 
+    @abstractmethod
+    def basic(self, code: np.ndarray) -> NDArray[np.int64]:
+        """Return numbers of the basic features of a code: colours of tiles, or values of columns."""
+
     def codes(
         self,
         observations: object,
@@ -455,6 +466,12 @@ class Values(Features):
         values = integer_rows(self._function(observations), "features")
         return np.ascontiguousarray(values, np.int64)
 
+    def basic(self, code: np.ndarray) -> NDArray[np.int64]:
+        """Return a hash of each column and its value, `[F]`; see `Features.basic`."""
+        hashes = np.empty(len(code), np.int64)
+        hash_values(code, hashes)
+        return hashes
+
 
 @dataclass(unsafe_hash=True, repr=False)
 class Screens(Features):
@@ -478,6 +495,11 @@ class Screens(Features):
         encode_screens(pixels, memory, tiles, pixels.shape[3] == 3)
         codes[:, : NUM_COLORS * ROWS] = tiles.reshape(len(pixels), -1)
         return codes
+
+    def basic(self, code: np.ndarray) -> NDArray[np.int64]:
+        """Return the numbers of the tiles that have each colour; see `Features.basic`."""
+        tiles = np.ascontiguousarray(code[: NUM_COLORS * ROWS])
+        return np.flatnonzero(np.unpackbits(tiles.view(np.uint8)))
 
 
 class NewFeatures:
