@@ -414,6 +414,23 @@ def test_a_tree_is_kept_and_written(tmp_path: Any) -> None:
         assert_same_plan(fresh, planner.plan(env, start, seed=1))
 
 
+def test_what_roots_have_shown_is_read_again_however_far_apart_its_numbers_are(tmp_path: Any) -> None:
+    def is_elsewhere(observations: Any) -> Any:
+        # the hashes of 4 and 12 differ by more than 2**63
+        return np.where(np.asarray(observations)[:, None] == 0, 4, 12)
+
+    planner = RolloutIW(num_simulations=10, features=is_elsewhere)
+    with planvec.PlanEnv("FrozenLake8x8-v1", env_kwargs={"is_slippery": False}) as env:
+        state, plan = env.reset(seed=0).state, None
+        while plan is None or plan.search_data.seen.shape[1] < 2:
+            plan = planner.plan(env, state, seed=0, previous=plan)
+            state = env.step_batch([plan.action], np.array([state])).new_states[0]
+        save_plan(tmp_path / "plan.npz", plan, env)
+        again = load_plan(tmp_path / "plan.npz", env).search_data
+    np.testing.assert_array_equal(again.seen, plan.search_data.seen)
+    assert again.num_idle == plan.search_data.num_idle > 0
+
+
 def test_a_tree_of_other_settings_is_not_continued(tmp_path: Any) -> None:
     def one(observations: Any) -> Any:
         return (observations[:, :1] * 10).astype(int)

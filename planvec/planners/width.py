@@ -330,7 +330,7 @@ class WidthTree:
         if tree.best.ndim != 1 or ((tree.best < 0) | (tree.best >= size)).any():
             raise ValueError("a best path of nodes that are not there")
         tree.seen, tree.num_idle = arrays["seen"].astype(np.int64), int(arrays["num_idle"])
-        if tree.seen.ndim != 2 or len(tree.seen) != 2 or (np.diff(tree.seen[0]) <= 0).any():
+        if tree.seen.ndim != 2 or len(tree.seen) != 2 or (tree.seen[0, 1:] <= tree.seen[0, :-1]).any():
             raise ValueError("features out of order")
         if ((tree.seen[1] < 0) | (tree.seen[1] > 2**32)).any():
             raise ValueError("features of no decision")
