@@ -1,7 +1,7 @@
 """Measure `RolloutIW` and `IW` beside the published scores of width-based planners.
 
     python benchmarks/width.py long                          # the calls of 32 s per decision: hours a game
-    python benchmarks/width.py ideas                         # each idea left out: about an hour
+    python benchmarks/width.py ideas                         # each idea left out: about four hours
     python benchmarks/width.py cost                          # features beside steps
     python benchmarks/width.py ram --only Freeway            # IW(1) on the RAM, 30,000 calls per decision
 
@@ -168,7 +168,8 @@ def main() -> None:
         play_long(games, arguments.seeds or [100], num_workers)
     else:
         for game in games:
-            play_on_ram(game, (arguments.seeds or [100])[0], 100, num_workers)
+            for seed in arguments.seeds or [100]:
+                play_on_ram(game, seed, 100, num_workers)
 
 
 if __name__ == "__main__":

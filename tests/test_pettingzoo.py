@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from marks import slow_after
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo import make as make_game
 
@@ -110,7 +111,7 @@ def best_return(board: tuple[int, ...], player: int) -> int:
     return (max, min)[player](values)
 
 
-@pytest.mark.parametrize("codec", [None, pytest.param("replay", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("codec", slow_after(1, [None, "replay"]))
 def test_values_of_a_whole_tree_are_those_of_perfect_play(codec: Any) -> None:
     planner = planvec.MCTS(num_simulations=600, rollout_horizon=0, backup="max", transpositions=True)
     rng = np.random.default_rng(1)

@@ -19,6 +19,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from marks import slow_after
 from processes import is_zombie_or_gone, wait_until_dead
 
 import planvec
@@ -144,12 +145,7 @@ def runners_of(env: Any) -> list[int]:
 
 @pytest.mark.parametrize("num_workers", [0, 1, 2])
 @pytest.mark.parametrize(
-    "codec",
-    [
-        "replay",
-        pytest.param(planvec.Replayed(num_snapshots=3), marks=pytest.mark.slow),
-        pytest.param(planvec.Replayed(0), marks=pytest.mark.slow),
-    ],
+    "codec", slow_after(1, ["replay", planvec.Replayed(num_snapshots=3), planvec.Replayed(0)])
 )
 def test_a_tree_of_states_has_the_bits_of_the_environment_alone(codec: Any, num_workers: int) -> None:
     with planvec.make(Memory, num_workers=num_workers, codec=codec) as env:
@@ -161,10 +157,7 @@ def test_a_tree_of_states_has_the_bits_of_the_environment_alone(codec: Any, num_
             assert not wait_until_dead(runners_of(env), 10)
 
 
-@pytest.mark.parametrize(
-    "start_method",
-    ["template", pytest.param("spawn", marks=pytest.mark.slow), pytest.param("fork", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("start_method", slow_after(1, ["template", "spawn", "fork"]))
 def test_snapshots_are_used_by_workers_of_each_start_method(start_method: str) -> None:
     with planvec.make(Memory, num_workers=1, codec="replay", start_method=start_method) as env:
         # A replay takes 0.6 s; a fork of a large process on a busy machine, 0.1 s.
@@ -174,7 +167,7 @@ def test_snapshots_are_used_by_workers_of_each_start_method(start_method: str) -
         assert runners_of(env)
 
 
-@pytest.mark.parametrize("num_workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_workers", slow_after(1, [1, 2]))
 def test_an_environment_that_does_not_restart_exactly_begins_in_forks(num_workers: int) -> None:
     with planvec.make(Episodes, num_workers=num_workers, codec=IN_FORKS) as env:
         for path, out, row in grow(env, 12):
@@ -259,7 +252,7 @@ def test_seeds_repeats_rollouts_frames_attributes_and_methods_are_those_of_the_s
 # -- faults ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [Memory, pytest.param(Episodes, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("make", slow_after(1, [Memory, Episodes]))
 def test_killed_runners_change_no_bit(make: Callable[[], Any]) -> None:
     rng = np.random.default_rng(1)
     with planvec.make(make, num_workers=1, codec=codec_of(make), max_restarts=0) as env:
@@ -303,7 +296,7 @@ class Hangs(Memory):
         return super().step(action)
 
 
-@pytest.mark.parametrize("timeout", [None, pytest.param(2.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("timeout", slow_after(1, [None, 2.0]))
 def test_a_runner_that_hangs_ends_with_its_worker(timeout: float | None, tmp_path: Path) -> None:
     path = tmp_path / "pid"
     make = lambda: Hangs(path)  # noqa: E731
@@ -366,7 +359,7 @@ class ExitsOnce(Exits, Episodes):
     """The same, of an environment that does not restart exactly."""
 
 
-@pytest.mark.parametrize("kind", [Exits, pytest.param(ExitsOnce, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", slow_after(1, [Exits, ExitsOnce]))
 def test_a_row_that_ends_its_process_is_blamed(kind: Callable[[], Any]) -> None:
     with planvec.make(kind, num_workers=1, codec=codec_of(kind), max_restarts=1) as env:
         state = deep_state(env, 10, armed=True)

@@ -326,18 +326,17 @@ def test_long_without_a_gain_plans_lead_to_what_was_not_seen_for_the_longest_tim
             tree = plan.search_data
             cells = env.observe(tree.states[: tree.num_nodes]).tolist()
             last_seen[cells[0]] = decision
-            oldest, depths, safe = {0: decision}, {0: 0}, [0]
+            oldest, depths = {0: decision}, {0: 0}
             for node in range(1, tree.num_nodes):
                 parent = int(tree.parents[node])
                 if parent in oldest and not tree.ended[node]:
                     oldest[node] = min(oldest[parent], last_seen.get(cells[node], -1))
                     depths[node] = depths[parent] + 1
-                    safe.append(node)
             if plan.best_return > 0:
                 break  # the goal is near
             if decision >= 20:
                 far = min(10, max(depths.values()))
-                reached = [oldest[node] for node in safe if depths[node] >= far]
+                reached = [oldest[node] for node in oldest if depths[node] >= far]
                 assert oldest[tree.best[-1]] == min(reached)
                 assert [*tree.taken[tree.best[1:]]] == [*plan.best_actions]
                 num_compared += 1

@@ -388,13 +388,11 @@ class WidthSearch(Search):
             self._place(node)
         self._forbid(0, tree.num_nodes)
         self.mark(0)
-        shown = np.unique(self._features.basic(tree.codes[0]))
-        keys, times = tree.seen
-        others = ~np.isin(keys, shown)
-        self._now, self._num_idle = int(times.max(initial=-1)) + 1, tree.num_idle
-        keys = np.concatenate([keys[others], shown])
-        times = np.concatenate([times[others], np.full(len(shown), self._now)])
-        tree.seen = np.stack([keys, times])[:, np.argsort(keys)]
+        shown, (keys, times) = self._features.basic(tree.codes[0]), tree.seen
+        every = np.union1d(keys, shown)
+        tree.seen = np.stack([every, np.empty_like(every)])
+        tree.seen[1, np.searchsorted(every, keys)] = times
+        tree.seen[1, np.searchsorted(every, shown)] = times.max(initial=-1) + 1  # now
 
     def _kept_tree(self, state: np.ndarray, previous: Plan | None) -> WidthTree | None:
         """Return the tree that is left of the last decision, at a state; None for a new one."""
@@ -564,17 +562,15 @@ class WidthSearch(Search):
         )
         tried = returns[0] > -np.inf
         any_legal = np.where(tree.children[0] == _ILLEGAL, -1.0, noise[0])
-        tree.num_idle = 0 if values[0] > 0 else self._num_idle + 1
-        target = self._stalest(rewards, noise) if tree.num_idle > _NUM_IDLE else 0
-        nodes = [target]
-        while nodes[-1]:  # from there to the root
-            nodes.append(int(tree.parents[nodes[-1]]))
-        nodes.reverse()
-        while not target and best[nodes[-1]] >= 0:
-            nodes.append(int(tree.children[nodes[-1], best[nodes[-1]]]))
+        tree.num_idle = 0 if values[0] > 0 else tree.num_idle + 1
+        if tree.num_idle > _NUM_IDLE:
+            self._go_to_stalest(rewards, noise, best)
+        action = int(best[0]) if best[0] >= 0 else int(any_legal.argmax())
+        path, nodes = [], [0]
+        while best[nodes[-1]] >= 0:
+            path.append(int(best[nodes[-1]]))
+            nodes.append(int(tree.children[nodes[-1], path[-1]]))
         tree.best = np.array(nodes)
-        path = tree.taken[nodes[1:]]
-        action = int(path[0]) if len(path) else int(any_legal.argmax())
         tree.returns[0] = values[0]
         tree.returns[1:size] = returns[tree.parents[1:size], tree.taken[1:size]]
         visits = np.zeros(num_actions, np.int64)
@@ -593,18 +589,19 @@ class WidthSearch(Search):
             search_data=tree,
         )
 
-    def _stalest(self, rewards: NDArray[np.float64], noise: NDArray[np.float64]) -> int:
-        """Return the node to go to where decisions have had no gain for long; 0: none.
+    def _go_to_stalest(
+        self, rewards: NDArray[np.float64], noise: NDArray[np.float64], best: NDArray[np.int64]
+    ) -> None:
+        """Let the best actions `[N]` lead to a basic feature that no root has had for the longest time.
 
-        Its branch loses nothing, and leads to a basic feature that no root has had for the longest time.
-        Among those that are reached alike the deepest is taken: search that sees no gain would walk to and
-        fro otherwise.
+        Plans that see no gain would walk to and fro otherwise. The branch there loses nothing; of those that
+        are alike the deepest is taken.
         """
         tree, depths = self.tree, np.array(self.depths)
         keys, times = tree.seen
         is_safe = np.zeros(len(depths), np.bool_)
         is_safe[0] = True
-        stalest = np.full(len(depths), self._now)  # `[N]`, when the stalest feature of a branch was seen
+        stalest = np.full(len(depths), times.max())  # `[N]`, when the stalest feature of a branch was seen
         for node in range(1, len(depths)):
             parent = tree.parents[node]
             if is_safe[parent] and rewards[node] >= 0 and not tree.ended[node]:
@@ -612,11 +609,15 @@ class WidthSearch(Search):
                 shown = self._features.basic(tree.codes[node])
                 at = np.minimum(np.searchsorted(keys, shown), len(keys) - 1)
                 seen = np.where(keys[at] == shown, times[at], -1)
-                stalest[node] = min(stalest[parent], seen.min(initial=self._now))
+                stalest[node] = seen.min(initial=stalest[parent])
         # a branch that is short may be followed by a loss
         far = np.flatnonzero(is_safe & (depths >= min(_SAFE_DEPTH, depths[is_safe].max())))
-        order = np.lexsort((noise[far, 0], depths[far], -stalest[far]))
-        return int(far[order[-1]])
+        node = int(far[np.lexsort((noise[far, 0], depths[far], -stalest[far]))[-1]])
+        if node:
+            best[node] = -1  # the plan ends there
+        while node:
+            best[tree.parents[node]] = tree.taken[node]
+            node = int(tree.parents[node])
 
 
 # -- IW(1) (Lipovetzky, Ramirez and Geffner 2015): breadth-first search that prunes where nothing is new -----
