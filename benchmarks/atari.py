@@ -2,13 +2,15 @@
 
     python benchmarks/atari.py                          # 58 games, one episode each: two hours on 2 cores
     python benchmarks/atari.py --only Alien Pong --seeds 100 101 --jobs 1
+    python benchmarks/atari.py --all-actions            # the same with 18 actions in every game
     python benchmarks/atari.py --table                  # the table of docs/scores.md, from the records
     python benchmarks/atari.py --replay                 # play every record again, to the bit
 
 Every game has the same planner and settings, and as many simulator calls per decision as the authors'
 planner had on average at 0.5 s: frame skip 15, 18,000 frames, no sticky actions. Runs that are interrupted go
-on where they were (`--runs`). A run that is complete is played again, and its record written to
-`benchmarks/records`.
+on where they were (`--runs`; remove them when the planner has changed). A run that is complete is played
+again, and its record written to `benchmarks/records`. A game has the actions that do something in it, as
+Gymnasium makes it; with `--all-actions` all 18 of the console, as the authors' planner had.
 
 To see another planner in such a table: `planvec plan ALE/Alien-v5 --planner ...` with the settings of
 `RULES`, then `planvec replay RUN --record DIR/Alien-100`, and `--table --records DIR`.
@@ -45,6 +47,8 @@ RULES: dict[str, Any] = {
 }
 PLANNER: dict[str, Any] = {"batch_size": 2, "horizon": 20, "subtables": False, "life_cost": 500}
 """The settings of `RolloutIW` for all games, chosen on other seeds (`width.py ideas`)."""
+ALL_ACTIONS: dict[str, Any] = {"full_action_space": True}
+ALL_RECORDS = "all_actions"  # folder of their records
 NAMES = {"james_bond": "Jamesbond"}
 CALLS = "calls.json"  # calls per decision of each record
 
@@ -77,67 +81,90 @@ def calls_of(run: Path) -> float:
         return statistics.fmean(int(row["env_steps"]) for row in csv.DictReader(file))
 
 
-def play(task: tuple[str, int], calls: dict[str, float], runs: Path, records: Path) -> str:
+def play(
+    task: tuple[str, int], calls: dict[str, float], rules: dict[str, Any], runs: Path, records: Path
+) -> str:
     """Play an episode, or go on with it, and write its record. Returns its line."""
     game, seed = task
     name = f"{game}-{seed}"
     run, record = runs / name, records / name
+    settings = RunConfig(
+        env_id=f"ALE/{game}-v5",
+        make=rules,
+        planner="rollout-iw",
+        planner_options={"num_simulations": int(calls[game]), **PLANNER},
+        seed=seed,
+        max_steps=MAX_STEPS,
+    )
+    for path in (run / "run.json", record / "run.json"):
+        if path.exists() and RunConfig.read(path) != settings:
+            raise SystemExit(
+                f"{path}: expected {settings}, got other settings; remove it, or choose another folder"
+            )
     if (record / CALLS).exists():
         return f"{name}: there is a record already"
     common = ["--num-workers", "0", "--no-progress"]
     if (run / "run.json").exists():
         planvec_command("plan", "--resume", str(run), *common)
     else:
-        settings = RunConfig(
-            env_id=f"ALE/{game}-v5",
-            make=RULES,
-            planner="rollout-iw",
-            planner_options={"num_simulations": int(calls[game]), **PLANNER},
-            seed=seed,
-            max_steps=MAX_STEPS,
-        )
         runs.mkdir(parents=True, exist_ok=True)
         settings.write(runs / f"{name}.json")
         planvec_command("plan", "--config", str(runs / f"{name}.json"), "--out", str(run), *common)
-    planvec_command("replay", str(run), "--record", str(record))
+    if not (record / "run.json").exists():
+        planvec_command("replay", str(run), "--record", str(record))
     (record / CALLS).write_text(json.dumps(calls_of(run)) + "\n")
     (run / "trajectory.npz").unlink()  # which holds every screen
-    score = np.load(record / "trajectory.npz")["rewards"].sum()
-    return f"{name}: {score:,.0f}"
+    return f"{name}: {score_of(record):,.0f}"
+
+
+def score_of(record: Path) -> float:
+    """Return the score of a record."""
+    return float(np.load(record / "trajectory.npz")["rewards"].sum())
 
 
 def table(games: dict[str, dict[str, float | None]], records: Path) -> None:
     """Print the table of all records, and the counts of games that are above the others."""
     columns = {"Rollout-IW": "riw_0.5s_score", "human": "human", "IW(1)": "iw1_ram_30000", "UCT": "uct_30000"}
-    print("| game | calls, published | here | planvec | " + " | ".join(columns) + " |")
-    print("| --- |" + " --- |" * (3 + len(columns)))
-    above: dict[str, list[bool]] = {column: [] for column in columns}
+    own = {"planvec": records, "planvec, 18 actions": records / ALL_RECORDS}
+    own = {column: folder for column, folder in own.items() if folder.exists()}
+    print("| game | calls, published | here | " + " | ".join((*own, *columns)) + " |")
+    print("| --- |" + " --- |" * (2 + len(own) + len(columns)))
+    above: dict[tuple[str, str], list[bool]] = {(one, other): [] for one in own for other in columns}
     for game, numbers in games.items():
-        found = sorted(records.glob(f"{game}-*"))
-        if not found:
+        counts, cells = list[float](), []
+        for column, folder in own.items():
+            found = sorted(folder.glob(f"{game}-*"))
+            counts += [json.loads((one / CALLS).read_text()) for one in found if (one / CALLS).exists()]
+            scores = [score_of(one) for one in found]
+            if not scores:
+                cells.append("")
+                continue
+            score = statistics.fmean(scores)
+            for other, key in columns.items():
+                published_score = numbers[key]
+                if published_score is not None:
+                    above[column, other].append(score > published_score)
+            cells.append(f"**{short(score)}**" if above[column, "Rollout-IW"][-1] else short(score))
+            if len(scores) > 1:
+                cells[-1] += f" ({min(scores):,.0f} to {max(scores):,.0f}, {len(scores)} episodes)"
+        if not any(cells):
             continue
-        scores = [float(np.load(one / "trajectory.npz")["rewards"].sum()) for one in found]
-        counts = [json.loads((one / CALLS).read_text()) for one in found if (one / CALLS).exists()]
         calls = f"{statistics.fmean(counts):.0f}" if counts else ""
-        score = statistics.fmean(scores)
-        cells = []
-        for column, key in columns.items():
-            other = numbers[key]
-            cells.append("" if other is None else f"{other:,.0f}" if abs(other) >= 100 else f"{other:,.1f}")
-            if other is not None:
-                above[column].append(score > other)
-        own = f"{score:,.0f}" if abs(score) >= 100 else f"{score:,.1f}"
-        own = f"**{own}**" if score > (numbers["riw_0.5s_score"] or 0.0) else own
-        if len(scores) > 1:
-            own += f" ({min(scores):,.0f} to {max(scores):,.0f}, {len(scores)} episodes)"
-        print(f"| {game} | {numbers['riw_0.5s_calls']:.0f} | {calls} | {own} | {' | '.join(cells)} |")
-    for column, results in above.items():
-        print(f"above {column}: {sum(results)} of {len(results)}")
+        cells += [short(numbers[key]) for key in columns.values()]
+        print(f"| {game} | {numbers['riw_0.5s_calls']:.0f} | {calls} | {' | '.join(cells)} |")
+    for (column, other), results in above.items():
+        print(f"{column} above {other}: {sum(results)} of {len(results)}")
+
+
+def short(score: float | None) -> str:
+    """Return a score as text; "" where there is none."""
+    return "" if score is None else f"{score:,.0f}" if abs(score) >= 100 else f"{score:,.1f}"
 
 
 def replay(games: dict[str, Any], records: Path, jobs: int) -> int:
     """Play the records of games again. Returns how many differ."""
-    paths = [path for game in games for path in sorted(records.glob(f"{game}-*"))]
+    folders = [records, records / ALL_RECORDS]
+    paths = [path for game in games for folder in folders for path in sorted(folder.glob(f"{game}-*"))]
 
     def again(path: Path) -> tuple[int, str]:
         command = [sys.executable, "-m", "planvec", "replay", str(path)]
@@ -163,6 +190,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[100])
     parser.add_argument("--jobs", type=int, default=2, help="episodes at a time")
     parser.add_argument("--runs", type=Path, default=Path("runs/atari"), help="where runs are kept")
+    parser.add_argument("--all-actions", action="store_true", help="18 actions in every game")
     parser.add_argument("--records", type=Path, default=HERE / "records")
     parser.add_argument("--table", action="store_true", help="print the table of the records")
     parser.add_argument("--replay", action="store_true", help="play the records again")
@@ -176,7 +204,14 @@ def main() -> None:
     else:
         calls = {game: numbers["riw_0.5s_calls"] for game, numbers in games.items()}
         tasks = [(game, seed) for seed in arguments.seeds for game in games]
-        one = partial(play, calls=calls, runs=arguments.runs, records=arguments.records)
+        is_all = arguments.all_actions
+        one = partial(
+            play,
+            calls=calls,
+            rules=RULES | ALL_ACTIONS if is_all else RULES,
+            runs=arguments.runs / ALL_RECORDS if is_all else arguments.runs,
+            records=arguments.records / ALL_RECORDS if is_all else arguments.records,
+        )
         with ThreadPoolExecutor(arguments.jobs) as pool:
             for line in pool.map(one, tasks):
                 print(line, flush=True)

@@ -108,6 +108,18 @@ def test_the_features_of_screens_are_those_of_the_paper(game: str, options: dict
         assert len(found) == len(set(found.tolist())) == wanted, index
 
 
+def test_the_basic_features_of_screens_are_the_colours_of_tiles() -> None:
+    shown = screens("Breakout", 6)
+    codes = Screens().encode(shown, memory())
+    expected = [colors_of_tiles(screen) for screen in shown]
+    found = [set(Screens().basic(code).tolist()) for code in codes]
+    for one, features in zip(expected, found, strict=True):
+        assert len(features) == len(one)
+        for other, others in zip(expected, found, strict=True):
+            assert len(features & others) == len(one & other)
+    assert len(set.union(*expected)) > len(expected[0])
+
+
 def test_a_screen_whose_parent_is_in_another_table_is_marked_whole() -> None:
     shown = screens("Breakout", 3)
     features = Screens()
@@ -316,11 +328,42 @@ def test_branches_are_followed_beyond_the_horizon_until_something_happens(planne
         assert len(plan.best_actions) >= 7
 
 
-@pytest.mark.parametrize("planner", [IW(num_simulations=8), RolloutIW(num_simulations=6)])
-def test_long_without_a_gain_plans_lead_to_what_was_not_seen_for_the_longest_time(planner: Any) -> None:
+class Thorns(gymnasium.Env[Any, Any]):
+    """A field without borders, of 16 x 16 cells. Every 11th one has thorns, which cost 1, and some a life."""
+
+    action_space = spaces.Discrete(4)
+    observation_space = spaces.Discrete(256)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.cell, self.lives = 1, 1000
+        return self.cell, {"lives": self.lives}
+
+    def step(self, action: Any) -> Any:
+        self.cell = (self.cell + (1, -1, 16, -16)[int(action)]) % 256
+        self.lives -= self.cell % 22 == 0
+        return self.cell, -1.0 if self.cell % 11 == 0 else 0.0, False, False, {"lives": self.lives}
+
+
+def lake() -> Any:
+    return gymnasium.make(LAKE, **DRY)
+
+
+@pytest.mark.parametrize(
+    ("planner", "make"),
+    [
+        (IW(num_simulations=8), lake),
+        (RolloutIW(num_simulations=6), lake),
+        (IW(num_simulations=8), Thorns),
+        (RolloutIW(num_simulations=60), Thorns),
+    ],
+)
+def test_long_without_a_gain_plans_lead_to_what_was_not_seen_for_the_longest_time(
+    planner: Any, make: Any
+) -> None:
     last_seen: dict[int, int] = {}  # cell -> the decision whose root was there
-    with planvec.PlanEnv("FrozenLake8x8-v1", env_kwargs={"is_slippery": False}) as env:
-        state, plan, num_compared = env.reset(seed=0).state, None, 0
+    with planvec.PlanEnv(make) as env:
+        state, plan, num_compared, num_thorns = env.reset(seed=0).state, None, 0, 0
         for decision in range(40):
             plan = planner.plan(env, state, seed=decision, previous=plan)
             tree = plan.search_data
@@ -329,19 +372,113 @@ def test_long_without_a_gain_plans_lead_to_what_was_not_seen_for_the_longest_tim
             oldest, depths = {0: decision}, {0: 0}
             for node in range(1, tree.num_nodes):
                 parent = int(tree.parents[node])
-                if parent in oldest and not tree.ended[node]:
+                num_thorns += tree.rewards[node] < 0
+                if parent in oldest and not tree.ended[node] and tree.rewards[node] >= 0:
                     oldest[node] = min(oldest[parent], last_seen.get(cells[node], -1))
                     depths[node] = depths[parent] + 1
             if plan.best_return > 0:
                 break  # the goal is near
             if decision >= 20:
                 far = min(10, max(depths.values()))
-                reached = [oldest[node] for node in oldest if depths[node] >= far]
-                assert oldest[tree.best[-1]] == min(reached)
+                reached = {(oldest[node], -depths[node]) for node in oldest if depths[node] >= far}
+                last = int(tree.best[-1])
+                assert (oldest[last], -depths[last]) == min(reached)
                 assert [*tree.taken[tree.best[1:]]] == [*plan.best_actions]
+                assert plan.best_return == 0.0
                 num_compared += 1
             state = env.step_batch([plan.action], np.array([state])).new_states[0]
     assert num_compared > 5
+    assert (num_thorns > 0) == (make is Thorns)
+
+
+def test_small_gains_beside_large_losses_are_gains() -> None:
+    """What a branch is taken to lose where it goes on does not count."""
+
+    class Mine(gymnasium.Env[Any, Any]):
+        """Action 0 earns 1, action 1 nothing, the others lose a life."""
+
+        action_space = spaces.Discrete(4)
+        observation_space = spaces.MultiDiscrete([1000, 4])
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            super().reset(seed=seed)
+            self.count, self.lives = 0, 1000
+            return np.array([0, 0]), {"lives": self.lives}
+
+        def step(self, action: Any) -> Any:
+            self.count += 1
+            self.lives -= int(action) > 1
+            observation = np.array([self.count, int(action)])
+            return observation, float(action == 0), False, False, {"lives": self.lives}
+
+    def check(state: Any) -> None:
+        plans.append(state.plan)
+        gains = [plan.best_return > 0 for plan in plans][::-1]
+        assert state.plan.search_data.num_idle == [*gains, True].index(True)
+
+    planner, plans = RolloutIW(num_simulations=40, life_cost=500.0), list[planvec.Plan]()
+    with planvec.make(Mine, num_workers=0, info_keys=("lives",)) as env:
+        planvec.run_episode(env, planner, seed=0, max_steps=30, callback=check)
+    assert sum(plan.value < 0 < plan.best_return for plan in plans) > 10
+
+
+def test_a_lost_life_makes_the_horizon_count_where_lives_cost_something() -> None:
+    class Falling(Thorns):
+        def step(self, action: Any) -> Any:
+            self.cell = (self.cell + 1) % 256
+            self.lives -= 1
+            return self.cell, 0.0, False, False, {"lives": self.lives}
+
+    with planvec.make(Falling, num_workers=0, info_keys=("lives",)) as env:
+        start = env.reset(seed=0)
+        for life_cost, is_bounded in ((1.0, True), (0.0, False)):
+            planner = RolloutIW(num_simulations=200, horizon=3, life_cost=life_cost)
+            plan = planner.plan(env, start.state, seed=0, info=start.info)
+            assert (len(plan.depth_histogram) == 4) == is_bounded
+
+
+@pytest.mark.parametrize(("subtables", "num_depths"), [(True, 4), (False, 2)])
+def test_subtables_count_what_was_seen_with_a_return_of_another_size(
+    subtables: bool, num_depths: int
+) -> None:
+    """The only feature is new for returns of 1 and of 2 and 3; without subtables, at the root alone."""
+    planner = RolloutIW(
+        num_simulations=200, discount=1.0, subtables=subtables, features=lambda cells: cells[:, None] * 0
+    )
+
+    class Rich(Thorns):
+        def step(self, action: Any) -> Any:
+            cell, _, *rest = super().step(action)
+            return cell, 1.0, *rest
+
+    with planvec.make(Rich, num_workers=0) as env:
+        plan = planner.plan(env, env.reset(seed=0).state, seed=0)
+    assert plan.stop_reason == "exhausted"
+    assert len(plan.depth_histogram) == num_depths
+
+
+@pytest.mark.parametrize("planner", [IW(num_simulations=8), RolloutIW(num_simulations=6, life_cost=3.0)])
+def test_the_number_of_workers_and_kills_change_no_decision_of_a_long_search(planner: Any) -> None:
+    """Trees are kept, lives are lost, and plans go to what was not seen for long."""
+    found = []
+    for num_workers in (0, 1, 3):
+        with planvec.make(Thorns, num_workers=num_workers, info_keys=("lives",)) as env:
+            plans: list[planvec.Plan] = []
+
+            def note(
+                state: Any, plans: Any = plans, env: Any = env, is_killed: bool = num_workers == 3
+            ) -> None:
+                plans.append(state.plan)
+                if is_killed and len(plans) == 24:
+                    os.kill(env.workers[0].pid, signal.SIGKILL)
+
+            planvec.run_episode(env, planner, seed=0, max_steps=30, callback=note)
+            found.append(plans)
+            assert env.stats.restarts == (num_workers == 3)
+    assert found[0][-1].search_data.num_idle > 20
+    for plans in found[1:]:
+        for one, other in zip(found[0], plans, strict=True):
+            assert_same_plan(one, other)
 
 
 @pytest.mark.parametrize("planner", [IW(num_simulations=60), RolloutIW(num_simulations=60, batch_size=6)])
@@ -666,6 +803,48 @@ def test_a_space_without_any_number_is_refused_also_if_it_is_a_box() -> None:
 def test_equal_features_continue_a_tree() -> None:
     assert Screens() == Screens()
     assert len({Screens(), Screens()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("memory", (0, 1), 2**30),
+        ("memory", (0, 1), 128),
+        ("memory", (5, 1), -1),
+        ("memory", (-1, 1), 129),
+        ("rewards", 3, np.nan),
+        ("taken", slice(1, 4), 0),  # three actions of the root
+        ("parents", 1, 1),
+    ],
+)
+def test_a_damaged_tree_file_is_refused(tmp_path: Any, name: str, place: Any, value: Any) -> None:
+    """Compiled code would read and write elsewhere, or plans would be of no number."""
+    path = tmp_path / "plan.npz"
+    with planvec.make("Acrobot-v1", num_workers=0) as env:
+        plan = IW(num_simulations=40).plan(env, env.reset(seed=0).state, seed=0)
+        save_plan(path, plan, env)
+        load_plan(path, env)
+        with np.load(path) as archive:
+            arrays = dict(archive)
+        arrays[f"search_data.{name}"][place] = value
+        np.savez(path, **arrays)
+        with pytest.raises(planvec.InvalidBatchError, match="plan: expected a file that save_plan wrote"):
+            load_plan(path, env)
+
+
+def test_a_tree_of_codes_of_another_type_is_not_continued(tmp_path: Any) -> None:
+    path, planner = tmp_path / "plan.npz", RolloutIW(num_simulations=40)
+    with planvec.make("CartPole-v1", num_workers=0) as env:
+        start = np.array([env.reset(seed=0).state])
+        plan = planner.plan(env, start, seed=0)
+        save_plan(path, plan, env)
+        with np.load(path) as archive:
+            arrays = dict(archive)
+        arrays["search_data.codes"] = arrays["search_data.codes"].astype(np.int8)
+        np.savez(path, **arrays)
+        after = env.step_batch([plan.action], start).new_states
+        again = planner.plan(env, after, seed=1, previous=load_plan(path, env))
+        assert_same_plan(again, planner.plan(env, after, seed=1))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from planvec.errors import InvalidBatchError, UnsupportedEnvError
 from planvec.planners.base import SearchPlanner, option
-from planvec.planners.novelty.numbers import MEMORY_SHAPE, FeatureFunction, check_features
+from planvec.planners.novelty.numbers import MEMORY_SHAPE, NUM_COLORS, FeatureFunction, check_features
 from planvec.planners.plan import Plan, TreeView
 from planvec.planners.root_actions import equal_actions, list_actions
 from planvec.planners.search import Search, Simulation, StepRequest
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_SIMULATIONS = 200
 _LARGEST_REWARD = 1e300  # so large that the sum along a path is finite
-_NUM_IDLE = 20  # decisions in a row without a gain, after which a search goes to what it has not seen
+_NUM_IDLE = 20  # decisions in a row without a positive reward, after which plans go to what is not yet seen
 _SAFE_DEPTH = 10  # actions that the branch to there has to survive
 _SHARE_OF_LOSSES = 0.3  # of the lives that random steps lose, how many a search that goes on is taken to lose
 
@@ -72,8 +72,8 @@ class WidthConfig(SearchPlanner):
     horizon: int | None = option(
         None,
         "Actions from the root after which a branch is not followed farther, once the tree has a positive "
-        "reward or a lost life. With few steps a decision, a short one lets more rollouts begin. None: no "
-        "limit.",
+        "reward or (with `life_cost`) a lost life. With few steps a decision, a short one lets more rollouts "
+        "begin. None: no limit.",
     )
     subtables: bool = option(
         True,
@@ -136,12 +136,13 @@ class RolloutIW(WidthConfig):
     A rollout takes random actions from the root on, among those whose subtrees are not solved. A node is
     novel if one of its features was not seen before at its depth or above in this decision. Where a node is
     not, the rollout ends, and the node is solved; a node whose children are all solved is solved, too. The
-    plan's action leads to the branch with the highest return; where no branch has a gain, to the longest.
-    After 20 decisions without one (with `reuse_tree`), it leads, without a loss, to what earlier decisions
-    have not seen for the longest time.
+    plan's action leads to the branch with the highest return; of equal ones without a gain, to the longest.
+    After 20 decisions in a row whose best branch has no positive reward, it leads, without a negative one, to
+    a feature that no root has had for the longest time, as far as the tree was kept (`reuse_tree`).
 
     A branch that does not end is taken to go on, as far as the tree is deep: each step costs as much as the
-    median one of the tree, if that is negative, and loses a life with 0.3 times the rate of the tree.
+    median one of the tree, if that is negative, and (with `life_cost`) loses a life with 0.3 times the rate
+    of the tree.
 
     It suits environments whose rewards are rare, with actions that can be listed. Where steps are random,
     each is sampled once, so that it takes luck for skill.
@@ -184,6 +185,7 @@ _FILL: dict[str, float] = {
     "ended": False,
     "returns": np.nan,
 }
+_SAVED = tuple(name for name in _FILL if name != "children")  # arrays that files hold
 
 
 class _Origin(NamedTuple):
@@ -227,7 +229,7 @@ class WidthTree:
         self.memory = memory  # what the codes depend on
         # `[2, K]`: the basic features that this and earlier roots had, in order, and when each was there last
         self.seen = np.empty((2, 0), np.int64)
-        self.num_idle = 0  # number of decisions in a row, up to this one, whose best branch had no gain
+        self.num_idle = 0  # decisions in a row, up to this one, whose best branch had no positive reward
         self.origin = origin
         self.num_nodes = 0  # N
         self._make_room(len(states))
@@ -296,8 +298,7 @@ class WidthTree:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the tree as arrays of numbers and text, without spare capacity."""
-        names = ("parents", "taken", "rewards", "lives", "ended", "returns", "codes")
-        arrays = {name: getattr(self, name)[: self.num_nodes] for name in names}
+        arrays = {name: getattr(self, name)[: self.num_nodes] for name in (*_SAVED, "codes")}
         return {
             **arrays,
             "actions": self.actions,
@@ -317,15 +318,19 @@ class WidthTree:
         size, memory = len(states), np.array(arrays["memory"], np.int32)
         if not size or codes.ndim != 2 or codes.dtype.kind not in "iu" or memory.shape != MEMORY_SHAPE:
             raise ValueError("a tree without nodes, codes, or the memory of its codes")
+        if ((memory[:, 1] < 0) | (memory[:, 1] > NUM_COLORS)).any() or (memory[:-1, 1] == NUM_COLORS).any():
+            raise ValueError("colours of other numbers")  # compiled code would write elsewhere
         origin = _Origin(int(arrays["dt"]), str(arrays["features"]), None)
         tree = cls(arrays["actions"], states, codes, memory, origin)
-        for name in ("parents", "taken", "rewards", "lives", "ended", "returns"):
+        for name in _SAVED:
             getattr(tree, name)[:] = arrays[name]
         nodes = np.arange(1, size)
         parents, taken = tree.parents[1:], tree.taken[1:]
         if ((parents < 0) | (parents >= nodes) | (taken < 0) | (taken >= len(tree.actions))).any():
             raise ValueError("parents or actions that are not there")
         tree.children[parents, taken] = nodes
+        if (tree.children[parents, taken] != nodes).any() or not np.isfinite(tree.rewards).all():
+            raise ValueError("an action that leads to two nodes, or rewards that are not finite")
         tree.best = arrays["best"].astype(np.int64)
         if tree.best.ndim != 1 or ((tree.best < 0) | (tree.best >= size)).any():
             raise ValueError("a best path of nodes that are not there")
@@ -379,7 +384,7 @@ class WidthSearch(Search):
         self.tree = tree
         self.depths, self._path_rewards, self._subtables = [0], [0.0], [0]
         self._rewards = [0.0]  # `[N]`, with the weights of losses
-        self._has_lost = [False]  # `[N]`, whether the action that leads to a node has lost a life
+        self._losses = [0.0]  # `[N]`, how many lives the action that leads to a node has lost
         self._has_event = False  # whether an action of the tree has a positive reward, or has lost a life
         self._tables: dict[int, NoveltyTable] = {}
         self._found: dict[int, NDArray[np.int64]] = {}  # of marked nodes: features with which it was novel
@@ -407,6 +412,8 @@ class WidthSearch(Search):
         origin, other = tree.origin, _Origin.of(config)
         is_known = origin.function is not None and other.function is not None
         if origin[:2] != other[:2] or (is_known and origin.function != other.function):
+            return None
+        if tree.codes.dtype != self._features.dtype:
             return None
         if config.life_cost and np.isnan(tree.lives[: tree.num_nodes]).any():
             return None  # made without a cost of lost lives
@@ -476,14 +483,15 @@ class WidthSearch(Search):
         own = own * (config.risk_aversion if own < 0 else 1.0) - config.life_cost * lost
         if abs(own) > _LARGEST_REWARD:
             raise InvalidBatchError(
-                f"rewards: expected numbers of at most {_LARGEST_REWARD:g}, got {own}, whose sums would be "
-                "infinite; wrap the environment in gymnasium.wrappers.TransformReward"
+                f"rewards: expected numbers of at most {_LARGEST_REWARD:g}, after risk_aversion and "
+                f"life_cost, got {own}, whose sums would be infinite; wrap the environment in "
+                "gymnasium.wrappers.TransformReward, or lower these"
             )
         reward = self._path_rewards[parent] + config.discount ** (depth - 1) * own
         has_table = config.subtables and reward > 0
         self.depths.append(depth)
         self._rewards.append(own)
-        self._has_lost.append(lost > 0)
+        self._losses.append(lost)
         self._path_rewards.append(reward)
         self._subtables.append(max(0, int(np.floor(np.log2(reward)))) + 1 if has_table else 0)
 
@@ -498,8 +506,9 @@ class WidthSearch(Search):
         depths = np.array(self.depths)
         values = np.zeros(depths.max() + 1)  # by the number of further steps
         if len(rewards) > 1:
-            risk = _SHARE_OF_LOSSES * float(np.mean(self._has_lost[1:]))
-            reward = min(0.0, float(np.median(rewards[1:]))) - risk * self._config.life_cost
+            losses, life_cost = np.array(self._losses[1:]), self._config.life_cost
+            risk = _SHARE_OF_LOSSES * float(np.mean(losses > 0))
+            reward = min(0.0, float(np.median(rewards[1:] + life_cost * losses))) - risk * life_cost
             factor = self._config.discount * (1 - risk)
             for steps in range(1, len(values)):  # like the returns of branches, so that equal ones are equal
                 values[steps] = reward + factor * values[steps - 1]
@@ -562,15 +571,13 @@ class WidthSearch(Search):
         )
         tried = returns[0] > -np.inf
         any_legal = np.where(tree.children[0] == _ILLEGAL, -1.0, noise[0])
-        tree.num_idle = 0 if values[0] > 0 else tree.num_idle + 1
+        path = self._path(best)
+        tree.num_idle = 0 if (rewards[path] > 0).any() else tree.num_idle + 1
         if tree.num_idle > _NUM_IDLE:
             self._go_to_stalest(rewards, noise, best)
+            path = self._path(best)
         action = int(best[0]) if best[0] >= 0 else int(any_legal.argmax())
-        path, nodes = [], [0]
-        while best[nodes[-1]] >= 0:
-            path.append(int(best[nodes[-1]]))
-            nodes.append(int(tree.children[nodes[-1], path[-1]]))
-        tree.best = np.array(nodes)
+        tree.best = np.array([0, *path])
         tree.returns[0] = values[0]
         tree.returns[1:size] = returns[tree.parents[1:size], tree.taken[1:size]]
         visits = np.zeros(num_actions, np.int64)
@@ -582,20 +589,27 @@ class WidthSearch(Search):
             visit_counts=visits,
             action_values=np.where(tried, returns[0], np.nan),
             standard_errors=np.full(num_actions, np.nan),
-            best_actions=tree.actions[path],
+            best_actions=tree.actions[tree.taken[path]],
             best_num_steps=np.full(len(path), self._config.dt, np.int64),
-            best_return=float(values[0]),
+            best_return=float(tree.rewards[path] @ discount ** np.arange(len(path))),
             depth_histogram=np.bincount(self.depths),
             search_data=tree,
         )
+
+    def _path(self, best: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the nodes below the root on the path of the best actions `[N]`."""
+        nodes = [0]
+        while best[nodes[-1]] >= 0:
+            nodes.append(int(self.tree.children[nodes[-1], best[nodes[-1]]]))
+        return np.array(nodes[1:], np.int64)
 
     def _go_to_stalest(
         self, rewards: NDArray[np.float64], noise: NDArray[np.float64], best: NDArray[np.int64]
     ) -> None:
         """Let the best actions `[N]` lead to a basic feature that no root has had for the longest time.
 
-        Plans that see no gain would walk to and fro otherwise. The branch there loses nothing; of those that
-        are alike the deepest is taken.
+        Plans that see no gain would walk to and fro otherwise. The branch there has no negative reward; of
+        those that are alike the deepest is taken.
         """
         tree, depths = self.tree, np.array(self.depths)
         keys, times = tree.seen
@@ -681,7 +695,7 @@ class RolloutSearch(WidthSearch):
         half = self._free.pop()
         try:
             if self.num_simulations == self._waited_at:
-                return  # how often a search is asked in vain depends on the other roots
+                return  # how often a search is asked without a step depends on the other roots
             slots, steps = [], []
             for slot in half[: max(0, self.num_left)]:
                 step = self._next_step(slot)

@@ -28,22 +28,21 @@ def best_branches(
     num_nodes, num_actions = returns.shape
     returns[:], best[:], lengths[:], counts[:] = -math.inf, -1, 0, 1
     for node in range(num_nodes - 1, -1, -1):
-        highest = -math.inf
+        chosen, highest, longest = -1, -math.inf, 0
         for action in range(num_actions):
-            highest = max(highest, returns[node, action])
-        if highest > -math.inf:
-            longest = -1
-            if highest <= 0.0:  # without a gain, the longest branch is best
-                for action in range(num_actions):
-                    if returns[node, action] == highest:
-                        longest = max(longest, lengths[children[node, action]])
-            chosen = -1
-            for action in range(num_actions):
-                is_best = returns[node, action] == highest
-                if is_best and longest >= 0:
-                    is_best = lengths[children[node, action]] == longest
-                if is_best and (chosen < 0 or noise[node, action] > noise[node, chosen]):
-                    chosen = action
+            value = returns[node, action]
+            if value > -math.inf:
+                # of equal branches without a gain, the longest is best
+                length = lengths[children[node, action]] if value <= 0.0 else 0
+                is_equal = value == highest and length == longest
+                if (
+                    chosen < 0
+                    or value > highest
+                    or (value == highest and length > longest)
+                    or (is_equal and noise[node, action] > noise[node, chosen])
+                ):
+                    chosen, highest, longest = action, value, length
+        if chosen >= 0:
             best[node], values[node] = chosen, highest
             lengths[node] = 1 + lengths[children[node, chosen]]
         if node > 0:

@@ -17,6 +17,7 @@ from planvec.errors import InvalidBatchError
 from planvec.kernels import jit
 from planvec.planners.novelty.numbers import (
     MEMORY_SHAPE,
+    NUM_COLORS,
     FeatureFunction,
     images_of,
     integer_rows,
@@ -33,7 +34,7 @@ from planvec.planners.novelty.numbers import (
 #
 # Letters: B screens, S features.
 
-ROWS, COLUMNS, NUM_COLORS = 14, 16, 128
+ROWS, COLUMNS = 14, 16
 _ROW_OFFSETS, _COLUMN_OFFSETS = 2 * ROWS - 1, 2 * COLUMNS - 1
 _OFFSETS = _ROW_OFFSETS * _COLUMN_OFFSETS
 _NUM_BASIC = NUM_COLORS * ROWS * COLUMNS
@@ -425,6 +426,7 @@ class Features(ABC):
     """Turns observations into codes, and makes tables that know which features of codes were seen."""
 
     new_table: type[NoveltyTable]  # makes a table that has seen nothing
+    dtype: type[np.integer[Any]]  # of codes
 
     @abstractmethod
     def encode(self, observations: Any, memory: NDArray[np.int32]) -> np.ndarray:
@@ -457,6 +459,7 @@ class Values(Features):
     # `function`: `function(observations) -> [B, F]`.
 
     new_table = ValueTable
+    dtype = np.int64
 
     def __init__(self, function: FeatureFunction) -> None:
         self._function = function
@@ -482,6 +485,7 @@ class Screens(Features):
     """
 
     new_table = ScreenTable
+    dtype = np.uint16
 
     def encode(self, observations: object, memory: NDArray[np.int32]) -> np.ndarray:
         """Return `[B, 128 * 14 + 64]` uint16; see `Features.encode`.

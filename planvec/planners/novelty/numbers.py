@@ -18,7 +18,9 @@ from planvec.rows import check_integer
 # `features(observations) -> [B, F]` integers: a feature says that a column has a value
 FeatureFunction = Callable[[Any], Any]
 
-MEMORY_SHAPE = (1024, 2)  # shape of what codes of screens depend on: a hash table of colours
+NUM_COLORS = 128  # colours of screens that are told apart
+# shape of what codes of screens depend on: a hash table of colours with their numbers; the last row counts
+MEMORY_SHAPE = (1024, 2)
 _MIN_SCREEN = 32  # height and width from which on an image is a screen
 _NUM_BINS, _LARGEST = 32, 10**9
 
