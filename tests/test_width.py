@@ -369,11 +369,15 @@ def test_long_without_a_gain_plans_lead_to_what_was_not_seen_for_the_longest_tim
             tree = plan.search_data
             cells = env.observe(tree.states[: tree.num_nodes]).tolist()
             last_seen[cells[0]] = decision
+            lost = [*(tree.ended | (tree.rewards < 0))[: tree.num_nodes]]
+            for node in range(tree.num_nodes - 1, 0, -1):
+                below = [child for child in tree.children[node] if child >= 0]
+                lost[node] |= bool(below) and all(lost[child] for child in below)
             oldest, depths = {0: decision}, {0: 0}
             for node in range(1, tree.num_nodes):
                 parent = int(tree.parents[node])
                 num_thorns += tree.rewards[node] < 0
-                if parent in oldest and not tree.ended[node] and tree.rewards[node] >= 0:
+                if parent in oldest and not lost[node]:
                     oldest[node] = min(oldest[parent], last_seen.get(cells[node], -1))
                     depths[node] = depths[parent] + 1
             if plan.best_return > 0:
@@ -420,6 +424,37 @@ def test_small_gains_beside_large_losses_are_gains() -> None:
     with planvec.make(Mine, num_workers=0, info_keys=("lives",)) as env:
         planvec.run_episode(env, planner, seed=0, max_steps=30, callback=check)
     assert sum(plan.value < 0 < plan.best_return for plan in plans) > 10
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_life_that_is_lost_long_after_the_hit_is_seen(seed: int) -> None:
+    """Nothing moves meanwhile, so that rollouts end there: the branch would look like any other."""
+
+    class Hit(gymnasium.Env[Any, Any]):
+        """Action 0 goes round; action 1 is a hit, which takes a life 8 steps later."""
+
+        action_space = spaces.Discrete(2)
+        observation_space = spaces.Discrete(17)
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            super().reset(seed=seed)
+            self.place, self.wait, self.lives = 0, 0, 9
+            return self.place, {"lives": self.lives}
+
+        def step(self, action: Any) -> Any:
+            if self.wait:
+                self.wait -= 1
+                self.lives -= self.wait == 0
+            elif action == 1:
+                self.wait = 8
+            else:
+                self.place = (self.place + 1) % 16
+            return 16 if self.wait else self.place, 0.0, False, False, {"lives": self.lives}
+
+    planner = RolloutIW(num_simulations=20, life_cost=10.0)
+    with planvec.make(Hit, num_workers=0, info_keys=("lives",)) as env:
+        episode = planvec.run_episode(env, planner, seed=seed, max_steps=20)
+    assert not episode.actions.any()
 
 
 def test_a_lost_life_makes_the_horizon_count_where_lives_cost_something() -> None:
@@ -680,10 +715,10 @@ def test_what_follows_a_branch_costs_as_much_as_the_steps_of_the_tree_do() -> No
             start = env.reset(seed=0)
             return planner.plan(env, start.state, seed=0, info=start.info)
 
-    def deepest(cost: float, risk: float) -> float:
-        """Return what follows a branch of one action, in a tree that is 10 deep."""
+    def deepest(cost: float, risk: float, depth: int = 10) -> float:
+        """Return what follows a branch of one action, in a tree that is so deep."""
         value = 0.0
-        for _ in range(9):
+        for _ in range(depth - 1):
             value = cost - 100.0 * risk + 0.5 * (1 - risk) * value
         return value
 
@@ -691,7 +726,9 @@ def test_what_follows_a_branch_costs_as_much_as_the_steps_of_the_tree_do() -> No
     assert plan(Costly).action_values[1] == pytest.approx(0.5 + 0.5 * deepest(-0.5, 0.0))
     careful = plan(Corridor, life_cost=100.0)
     lost = np.bincount(careful.search_data.taken[1 : careful.search_data.num_nodes])
-    assert careful.action_values[1] == pytest.approx(1.0 + 0.5 * deepest(0.0, 0.3 * lost[2] / lost.sum()))
+    depth = len(careful.depth_histogram) - 1
+    follows = deepest(0.0, 0.3 * lost[2] / lost.sum(), depth)
+    assert careful.action_values[1] == pytest.approx(1.0 + 0.5 * follows)
     assert int(careful.action) == 0  # the way on whose end is known
 
 

@@ -40,6 +40,7 @@ _DEFAULT_SIMULATIONS = 200
 _LARGEST_REWARD = 1e300  # so large that the sum along a path is finite
 _NUM_IDLE = 20  # decisions in a row without a positive reward, after which plans go to what is not yet seen
 _SAFE_DEPTH = 10  # actions that the branch to there has to survive
+_STILL_DEPTH = 40  # actions from the root up to which branches that end in a still are followed on
 _SHARE_OF_LOSSES = 0.3  # of the lives that random steps lose, how many a search that goes on is taken to lose
 
 
@@ -142,7 +143,9 @@ class RolloutIW(WidthConfig):
 
     A branch that does not end is taken to go on, as far as the tree is deep: each step costs as much as the
     median one of the tree, if that is negative, and (with `life_cost`) loses a life with 0.3 times the rate
-    of the tree.
+    of the tree. With `life_cost`, up to half of the steps go on from the best branch while its basic features
+    (colours of tiles, values of columns) stay the same: in many games a life is lost some steps after the
+    player was hit, and nothing moves meanwhile.
 
     It suits environments whose rewards are rare, with actions that can be listed. Where steps are random,
     each is sampled once, so that it takes luck for skill.
@@ -371,6 +374,7 @@ class WidthSearch(Search):
         self._lives_use = LivesUse(f"life_cost={config.life_cost:g}", "life_cost=0")
         self._env = env
         self._generator = generator
+        self._noise_seed = int(generator.integers(2**63))
         self._features = features_for(env.observation_space, config.features)
         tree = self._kept_tree(state, previous)
         if tree is None:
@@ -545,23 +549,26 @@ class WidthSearch(Search):
 
     # -- the decision ---------------------------------------------------------------------------------
 
-    def plan(self) -> Plan:
-        """Return the action that leads to the best branch."""
+    def _branches(self) -> tuple[Any, ...]:
+        """Compare all branches: see `best_branches`.
+
+        Returns rewards `[N]`, noise and returns `[N, A]`, values, best actions and numbers of nodes `[N]`.
+        """
         from planvec.planners.novelty.branches import best_branches  # here, since numba takes long to import
 
-        tree, discount = self.tree, self._config.discount
-        size, num_actions = tree.num_nodes, len(tree.actions)
-        rewards = np.array(self._rewards)
+        tree = self.tree
+        size, shape = tree.num_nodes, (tree.num_nodes, len(tree.actions))
+        rewards, returns = np.array(self._rewards), np.empty(shape)
         values = self._values_beyond(rewards)
-        returns = np.empty((size, num_actions))
         best, lengths, counts = np.empty((3, size), np.int64)
-        noise = self._generator.random((size, num_actions))  # decides between equal branches
+        # decides between equal branches; that of a node is the same throughout a decision
+        noise = np.random.default_rng(self._noise_seed).random(shape)
         best_branches(
             tree.parents[:size],
             tree.taken[:size],
             tree.children[:size],
             rewards,
-            float(discount),
+            float(self._config.discount),
             noise,
             returns,
             values,
@@ -569,6 +576,13 @@ class WidthSearch(Search):
             lengths,
             counts,
         )
+        return rewards, noise, returns, values, best, counts
+
+    def plan(self) -> Plan:
+        """Return the action that leads to the best branch."""
+        tree, discount = self.tree, self._config.discount
+        size, num_actions = tree.num_nodes, len(tree.actions)
+        rewards, noise, returns, values, best, counts = self._branches()
         tried = returns[0] > -np.inf
         any_legal = np.where(tree.children[0] == _ILLEGAL, -1.0, noise[0])
         path = self._path(best)
@@ -608,17 +622,22 @@ class WidthSearch(Search):
     ) -> None:
         """Let the best actions `[N]` lead to a basic feature that no root has had for the longest time.
 
-        Plans that see no gain would walk to and fro otherwise. The branch there has no negative reward; of
-        those that are alike the deepest is taken.
+        Plans that see no gain would walk to and fro otherwise. The branch there has no negative reward, and
+        an action that was tried leads on without one; of those that are alike the deepest is taken.
         """
         tree, depths = self.tree, np.array(self.depths)
         keys, times = tree.seen
+        is_lost = (rewards < 0) | tree.ended[: len(depths)]
+        has_way = np.zeros(len(depths), np.bool_)  # whether an action that was tried does not lead to a loss
+        for node in range(len(depths) - 1, 0, -1):  # children come after their parents
+            is_lost[node] |= (tree.children[node] >= 0).any() and not has_way[node]
+            has_way[tree.parents[node]] |= not is_lost[node]
         is_safe = np.zeros(len(depths), np.bool_)
         is_safe[0] = True
         stalest = np.full(len(depths), times.max())  # `[N]`, when the stalest feature of a branch was seen
         for node in range(1, len(depths)):
             parent = tree.parents[node]
-            if is_safe[parent] and rewards[node] >= 0 and not tree.ended[node]:
+            if is_safe[parent] and not is_lost[node]:
                 is_safe[node] = True
                 shown = self._features.basic(tree.codes[node])
                 at = np.minimum(np.searchsorted(keys, shown), len(keys) - 1)
@@ -698,20 +717,48 @@ class RolloutSearch(WidthSearch):
                 return  # how often a search is asked without a step depends on the other roots
             slots, steps = [], []
             for slot in half[: max(0, self.num_left)]:
-                step = self._next_step(slot)
+                step = self._step_after_still()
+                if step is not None:
+                    slot = -1  # no rollout's
+                else:
+                    step = self._next_step(slot)
                 if step is not None:
                     slots.append(slot)
                     steps.append(step)
             if not slots:
                 self._waited_at = self.num_simulations
-                if 0 in self._solved:
+                if 0 in self._solved and not self.num_pending:
                     self.stop_reason = "exhausted"
                 return
             nodes = yield from self.generate(steps)
             for slot, node in zip(slots, nodes, strict=True):
-                self._go_on(slot, node, self.mark(node))
+                if slot >= 0:
+                    self._go_on(slot, node, self.mark(node))
         finally:
             self._free.append(half)
+
+    def _step_after_still(self) -> tuple[int, int] | None:
+        """Return the node and the action of a step on from the best branch if it ends in a still; else None.
+
+        In many games a life is lost some steps after the player was hit, and nothing moves meanwhile.
+        Rollouts end there, since nothing is new, and the branch would look like one that has lost nothing.
+        So the second half of the steps, and those that are left where nothing is new, go on from the best
+        branch while it ends in a still.
+        """
+        is_late = 0 in self._solved or 2 * self.num_simulations >= self._config.simulation_limit
+        if not self._config.life_cost or not is_late:
+            return None
+        tree, node = self.tree, next(iter(self._path(self._branches()[4])[::-1].tolist()), 0)
+        children = tree.children[node]
+        if not node or tree.ended[node] or self.depths[node] >= _STILL_DEPTH or _PENDING in children:
+            return None
+        shown, before = map(self._features.basic, tree.codes[[node, tree.parents[node]]])
+        open_actions = np.flatnonzero(children == -1)
+        if not np.array_equal(shown, before) or not len(open_actions):
+            return None
+        action = int(self._generator.choice(open_actions))
+        children[action] = _PENDING
+        return node, action
 
     def _next_step(self, slot: int) -> tuple[int, int] | None:
         """Walk on from where a rollout is; return the node and the action of the next step; None: wait."""
