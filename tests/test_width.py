@@ -345,6 +345,28 @@ class Thorns(gymnasium.Env[Any, Any]):
         return self.cell, -1.0 if self.cell % 11 == 0 else 0.0, False, False, {"lives": self.lives}
 
 
+class Hit(gymnasium.Env[Any, Any]):
+    """Action 0 goes to and fro; action 1 is a hit, which takes a life 8 steps later."""
+
+    action_space = spaces.Discrete(2)
+    observation_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.place, self.wait, self.lives = 0, 0, 9
+        return self.place, {"lives": self.lives}
+
+    def step(self, action: Any) -> Any:
+        if self.wait:
+            self.wait -= 1
+            self.lives -= self.wait == 0
+        elif action == 1:
+            self.wait = 8
+        else:
+            self.place = 1 - self.place
+        return 2 if self.wait else self.place, 0.0, False, False, {"lives": self.lives}
+
+
 def lake() -> Any:
     return gymnasium.make(LAKE, **DRY)
 
@@ -429,29 +451,7 @@ def test_small_gains_beside_large_losses_are_gains() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_life_that_is_lost_long_after_the_hit_is_seen(seed: int) -> None:
     """Nothing moves meanwhile, so that rollouts end there: the branch would look like any other."""
-
-    class Hit(gymnasium.Env[Any, Any]):
-        """Action 0 goes round; action 1 is a hit, which takes a life 8 steps later."""
-
-        action_space = spaces.Discrete(2)
-        observation_space = spaces.Discrete(17)
-
-        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-            super().reset(seed=seed)
-            self.place, self.wait, self.lives = 0, 0, 9
-            return self.place, {"lives": self.lives}
-
-        def step(self, action: Any) -> Any:
-            if self.wait:
-                self.wait -= 1
-                self.lives -= self.wait == 0
-            elif action == 1:
-                self.wait = 8
-            else:
-                self.place = (self.place + 1) % 16
-            return 16 if self.wait else self.place, 0.0, False, False, {"lives": self.lives}
-
-    planner = RolloutIW(num_simulations=20, life_cost=10.0)
+    planner = RolloutIW(num_simulations=60, life_cost=10.0)
     with planvec.make(Hit, num_workers=0, info_keys=("lives",)) as env:
         episode = planvec.run_episode(env, planner, seed=seed, max_steps=20)
     assert not episode.actions.any()
@@ -492,12 +492,19 @@ def test_subtables_count_what_was_seen_with_a_return_of_another_size(
     assert len(plan.depth_histogram) == num_depths
 
 
-@pytest.mark.parametrize("planner", [IW(num_simulations=8), RolloutIW(num_simulations=6, life_cost=3.0)])
-def test_the_number_of_workers_and_kills_change_no_decision_of_a_long_search(planner: Any) -> None:
-    """Trees are kept, lives are lost, and plans go to what was not seen for long."""
+@pytest.mark.parametrize(
+    ("planner", "make"),
+    [
+        (IW(num_simulations=8), Thorns),
+        (RolloutIW(num_simulations=6, life_cost=3.0), Thorns),
+        (RolloutIW(num_simulations=20, life_cost=3.0), Hit),
+    ],
+)
+def test_the_number_of_workers_and_kills_change_no_decision_of_a_long_search(planner: Any, make: Any) -> None:
+    """Trees are kept, lives are lost, stills are followed, and plans go to what was not seen for long."""
     found = []
     for num_workers in (0, 1, 3):
-        with planvec.make(Thorns, num_workers=num_workers, info_keys=("lives",)) as env:
+        with planvec.make(make, num_workers=num_workers, info_keys=("lives",)) as env:
             plans: list[planvec.Plan] = []
 
             def note(
