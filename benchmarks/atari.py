@@ -204,14 +204,9 @@ def main() -> None:
     else:
         calls = {game: numbers["riw_0.5s_calls"] for game, numbers in games.items()}
         tasks = [(game, seed) for seed in arguments.seeds for game in games]
-        is_all = arguments.all_actions
-        one = partial(
-            play,
-            calls=calls,
-            rules=RULES | ALL_ACTIONS if is_all else RULES,
-            runs=arguments.runs / ALL_RECORDS if is_all else arguments.runs,
-            records=arguments.records / ALL_RECORDS if is_all else arguments.records,
-        )
+        more, folder = (ALL_ACTIONS, ALL_RECORDS) if arguments.all_actions else ({}, "")
+        runs, records = arguments.runs / folder, arguments.records / folder
+        one = partial(play, calls=calls, rules=RULES | more, runs=runs, records=records)
         with ThreadPoolExecutor(arguments.jobs) as pool:
             for line in pool.map(one, tasks):
                 print(line, flush=True)

@@ -19,6 +19,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from array_files import changed_arrays
 from compare import assert_same
 from environments import Warehouse
 from faulty import ARMED, Faulty, TwoArguments, fault
@@ -296,16 +297,14 @@ def test_a_file_runs_no_code(tmp_path: Path) -> None:
     with EnvPool([Warehouse] * 2, num_workers=0) as pool:
         pool.reset(seed=0)
         pool.save(path)
-        with np.load(path) as archive:
-            arrays = dict(archive)
-        states = arrays["states_0"].tobytes()
-        evil = pickle.dumps(((b"", Evil()), 0, False, False), protocol=5)
-        size = arrays["states_0.generator_sizes"][0]
-        data = evil + states[:size] if size else evil
-        rest = states[len(states) // 2 :]
-        arrays["states_0.sizes"] = np.array([len(data), len(rest)])
-        arrays["states_0"] = np.frombuffer(data + rest, np.uint8)
-        np.savez(path, **arrays)
+        with changed_arrays(path) as arrays:
+            states = arrays["states_0"].tobytes()
+            evil = pickle.dumps(((b"", Evil()), 0, False, False), protocol=5)
+            size = arrays["states_0.generator_sizes"][0]
+            data = evil + states[:size] if size else evil
+            rest = states[len(states) // 2 :]
+            arrays["states_0.sizes"] = np.array([len(data), len(rest)])
+            arrays["states_0"] = np.frombuffer(data + rest, np.uint8)
         with pytest.raises(InvalidBatchError, match=r"one that names \w+\.system"):
             pool.load(path)
 

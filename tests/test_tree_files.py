@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from array_files import changed_arrays
 
 import planvec
 from planvec.planners import MCTS
@@ -30,10 +31,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def with_arrays(data: bytes, change: Callable[[dict[str, Any]], None], path: Path) -> Path:
     """Write the file of a tree with other arrays."""
-    with np.load(io.BytesIO(data)) as archive:
-        arrays = dict(archive)
-    change(arrays)
-    np.savez(path, **arrays)
+    path.write_bytes(data)
+    with changed_arrays(path) as arrays:
+        change(arrays)
     return path
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from array_files import changed_arrays
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 from marks import slow_after
@@ -722,10 +723,10 @@ def test_what_follows_a_branch_costs_as_much_as_the_steps_of_the_tree_do() -> No
             start = env.reset(seed=0)
             return planner.plan(env, start.state, seed=0, info=start.info)
 
-    def deepest(cost: float, risk: float, depth: int = 10) -> float:
-        """Return what follows a branch of one action, in a tree that is so deep."""
+    def deepest(cost: float, risk: float) -> float:
+        """Return what follows a branch of one action, in a tree that is 10 deep."""
         value = 0.0
-        for _ in range(depth - 1):
+        for _ in range(9):
             value = cost - 100.0 * risk + 0.5 * (1 - risk) * value
         return value
 
@@ -733,9 +734,7 @@ def test_what_follows_a_branch_costs_as_much_as_the_steps_of_the_tree_do() -> No
     assert plan(Costly).action_values[1] == pytest.approx(0.5 + 0.5 * deepest(-0.5, 0.0))
     careful = plan(Corridor, life_cost=100.0)
     lost = np.bincount(careful.search_data.taken[1 : careful.search_data.num_nodes])
-    depth = len(careful.depth_histogram) - 1
-    follows = deepest(0.0, 0.3 * lost[2] / lost.sum(), depth)
-    assert careful.action_values[1] == pytest.approx(1.0 + 0.5 * follows)
+    assert careful.action_values[1] == pytest.approx(1.0 + 0.5 * deepest(0.0, 0.3 * lost[2] / lost.sum()))
     assert int(careful.action) == 0  # the way on whose end is known
 
 
@@ -868,10 +867,8 @@ def test_a_damaged_tree_file_is_refused(tmp_path: Any, name: str, place: Any, va
         plan = IW(num_simulations=40).plan(env, env.reset(seed=0).state, seed=0)
         save_plan(path, plan, env)
         load_plan(path, env)
-        with np.load(path) as archive:
-            arrays = dict(archive)
-        arrays[f"search_data.{name}"][place] = value
-        np.savez(path, **arrays)
+        with changed_arrays(path) as arrays:
+            arrays[f"search_data.{name}"][place] = value
         with pytest.raises(planvec.InvalidBatchError, match="plan: expected a file that save_plan wrote"):
             load_plan(path, env)
 
@@ -882,10 +879,8 @@ def test_a_tree_of_codes_of_another_type_is_not_continued(tmp_path: Any) -> None
         start = np.array([env.reset(seed=0).state])
         plan = planner.plan(env, start, seed=0)
         save_plan(path, plan, env)
-        with np.load(path) as archive:
-            arrays = dict(archive)
-        arrays["search_data.codes"] = arrays["search_data.codes"].astype(np.int8)
-        np.savez(path, **arrays)
+        with changed_arrays(path) as arrays:
+            arrays["search_data.codes"] = arrays["search_data.codes"].astype(np.int8)
         after = env.step_batch([plan.action], start).new_states
         again = planner.plan(env, after, seed=1, previous=load_plan(path, env))
         assert_same_plan(again, planner.plan(env, after, seed=1))
@@ -908,10 +903,8 @@ def test_a_tree_file_with_other_codes_is_refused(tmp_path: Any, change: Any, err
         start = np.array([env.reset(seed=0).state])
         plan = planner.plan(env, start, seed=0)
         save_plan(path, plan, env)
-        with np.load(path) as archive:
-            arrays = dict(archive)
-        arrays["search_data.codes"] = change(arrays["search_data.codes"])
-        np.savez(path, **arrays)
+        with changed_arrays(path) as arrays:
+            arrays["search_data.codes"] = change(arrays["search_data.codes"])
         after = env.step_batch([plan.action], start).new_states
         with pytest.raises(planvec.InvalidBatchError, match=error):
             planner.plan(env, after, seed=1, previous=load_plan(path, env))

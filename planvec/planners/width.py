@@ -585,13 +585,13 @@ class WidthSearch(Search):
         rewards, noise, returns, values, best, counts = self._branches()
         tried = returns[0] > -np.inf
         any_legal = np.where(tree.children[0] == _ILLEGAL, -1.0, noise[0])
-        path = self._path(best)
-        tree.num_idle = 0 if (rewards[path] > 0).any() else tree.num_idle + 1
+        tree.best = self._path(best)
+        tree.num_idle = 0 if (rewards[tree.best] > 0).any() else tree.num_idle + 1
         if tree.num_idle > _NUM_IDLE:
             self._go_to_stalest(rewards, noise, best)
-            path = self._path(best)
+            tree.best = self._path(best)
+        path = tree.best[1:]
         action = int(best[0]) if best[0] >= 0 else int(any_legal.argmax())
-        tree.best = np.array([0, *path])
         tree.returns[0] = values[0]
         tree.returns[1:size] = returns[tree.parents[1:size], tree.taken[1:size]]
         visits = np.zeros(num_actions, np.int64)
@@ -611,11 +611,11 @@ class WidthSearch(Search):
         )
 
     def _path(self, best: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the nodes below the root on the path of the best actions `[N]`."""
+        """Return the nodes on the path of the best actions `[N]`, the root first."""
         nodes = [0]
         while best[nodes[-1]] >= 0:
             nodes.append(int(self.tree.children[nodes[-1], best[nodes[-1]]]))
-        return np.array(nodes[1:], np.int64)
+        return np.array(nodes)
 
     def _go_to_stalest(
         self, rewards: NDArray[np.float64], noise: NDArray[np.float64], best: NDArray[np.int64]
@@ -630,7 +630,7 @@ class WidthSearch(Search):
         is_lost = (rewards < 0) | tree.ended[: len(depths)]
         has_way = np.zeros(len(depths), np.bool_)  # whether an action that was tried does not lead to a loss
         for node in range(len(depths) - 1, 0, -1):  # children come after their parents
-            is_lost[node] |= (tree.children[node] >= 0).any() and not has_way[node]
+            is_lost[node] |= best[node] >= 0 and not has_way[node]
             has_way[tree.parents[node]] |= not is_lost[node]
         is_safe = np.zeros(len(depths), np.bool_)
         is_safe[0] = True
@@ -748,7 +748,7 @@ class RolloutSearch(WidthSearch):
         is_late = 0 in self._solved or 2 * self.num_simulations >= self._config.simulation_limit
         if not self._config.life_cost or not is_late:
             return None
-        tree, node = self.tree, next(iter(self._path(self._branches()[4])[::-1].tolist()), 0)
+        tree, node = self.tree, int(self._path(self._branches()[4])[-1])
         children = tree.children[node]
         if not node or tree.ended[node] or self.depths[node] >= _STILL_DEPTH or _PENDING in children:
             return None

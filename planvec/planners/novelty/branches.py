@@ -28,22 +28,17 @@ def best_branches(
     num_nodes, num_actions = returns.shape
     returns[:], best[:], lengths[:], counts[:] = -math.inf, -1, 0, 1
     for node in range(num_nodes - 1, -1, -1):
-        chosen, highest, longest = -1, -math.inf, 0
+        chosen, highest = -1, (-math.inf, 0, 0.0)
         for action in range(num_actions):
             value = returns[node, action]
             if value > -math.inf:
                 # of equal branches without a gain, the longest is best
                 length = lengths[children[node, action]] if value <= 0.0 else 0
-                is_equal = value == highest and length == longest
-                if (
-                    chosen < 0
-                    or value > highest
-                    or (value == highest and length > longest)
-                    or (is_equal and noise[node, action] > noise[node, chosen])
-                ):
-                    chosen, highest, longest = action, value, length
+                rank = (value, length, noise[node, action])
+                if rank > highest:
+                    chosen, highest = action, rank
         if chosen >= 0:
-            best[node], values[node] = chosen, highest
+            best[node], values[node] = chosen, highest[0]
             lengths[node] = 1 + lengths[children[node, chosen]]
         if node > 0:
             parent = parents[node]
